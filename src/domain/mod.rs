@@ -1,0 +1,10 @@
+//! Pure meaning: no I/O, no clock, no async. Time and randomness are arguments.
+
+pub mod campaign;
+pub mod counter;
+pub mod element;
+pub mod estimate;
+pub mod id;
+pub mod period;
+pub mod ring;
+pub mod sketch;
