@@ -27,7 +27,8 @@ fn equal_shards_divide_the_error_by_the_root_of_their_number() {
         let estimate = sum(&vec![1e4; shards]);
         close(estimate.users, 1e4 * shards as f64);
         close(estimate.relative_standard_error, 0.00598 / (shards as f64).sqrt());
-        close(estimate.error_95(), 1.96 * estimate.relative_standard_error);
+        let users_off = 1.96 * estimate.relative_standard_error * estimate.users;
+        close(estimate.error_95(), users_off.max(users_off.round()) / estimate.users);
     }
 }
 
@@ -42,6 +43,18 @@ fn one_big_shard_rules_the_error() {
 fn estimates_are_rounded_once() {
     assert_eq!(sum(&[0.3; 16]).rounded(), 5);
     assert_eq!(sum(&[2.5]).rounded(), 3);
+}
+
+#[test]
+fn the_error_of_few_users_is_whole_users() {
+    let off_by = |users: f64| sum(&[users / 16.0; 16]).error_95() * users.round();
+    close(off_by(300.0), 1.0);
+    // 300.4 is served as 300, and the bound is a share of what is served.
+    close(off_by(300.4), 1.0);
+    // Less than half a user: most readings are exact. More than one: no more than the formula says, or the next whole.
+    close(off_by(100.0), 1.96 * 0.00618 / 4.0 * 100.0);
+    close(off_by(400.0), 1.96 * 0.00618 / 4.0 * 400.0);
+    close(off_by(600.0), 2.0);
 }
 
 #[test]
