@@ -1,1 +1,3 @@
-//! placeholder
+//! Work without a caller.
+
+pub mod push;
