@@ -1,0 +1,3 @@
+//! The heart of Headcount by itself: sketches and estimates, without store or network.
+
+mod vectors;
