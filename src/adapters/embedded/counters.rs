@@ -24,7 +24,7 @@ impl Counters for EmbeddedStore {
         expires_at: Option<Timestamp>,
     ) -> StoreFuture<'a, ()> {
         Box::pin(self.raise(address, expires_at, |sketch| {
-            elements.iter().fold(false, |grew, element| sketch.insert(element.as_bytes()) || grew)
+            elements.iter().filter(|element| sketch.insert(element.as_bytes())).count() > 0
         }))
     }
 
@@ -36,8 +36,7 @@ impl Counters for EmbeddedStore {
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let other = decode(&blob)?;
-            self.raise(address, expires_at, |sketch| other.hits().fold(false, |grew, hit| sketch.raise(hit) || grew))
-                .await
+            self.raise(address, expires_at, |sketch| other.hits().filter(|hit| sketch.raise(*hit)).count() > 0).await
         })
     }
 
