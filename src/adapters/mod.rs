@@ -1,1 +1,3 @@
-//! placeholder
+//! Who answers the ports of `store`. Adapters never import each other.
+
+pub mod redis;
