@@ -197,9 +197,13 @@ fn imports(source: &Source) -> Vec<String> {
     let code: String =
         production.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
     let mut found = Vec::new();
-    for (start, root) in
-        [("crate::", String::new()), ("headcount::", String::new()), ("super::", parent(&source.module, &source.text))]
-    {
+    let roots = [
+        ("crate::", String::new()),
+        ("headcount::", String::new()),
+        ("super::", parent(&source.module)),
+        ("self::", source.module.clone()),
+    ];
+    for (start, root) in roots {
         for (at, _) in code.match_indices(start) {
             let before = code[..at].chars().next_back();
             if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
@@ -212,7 +216,7 @@ fn imports(source: &Source) -> Vec<String> {
 }
 
 /// The module that `super` means: a `mod.rs` names its own folder's parent.
-fn parent(module: &str, _text: &str) -> String {
+fn parent(module: &str) -> String {
     module.rsplit_once('/').map_or(String::new(), |(parent, _)| parent.to_owned())
 }
 

@@ -101,7 +101,7 @@ impl Coalescer {
             match self.counters.note_layout(&cells.counter, cells.shards, cells.expires_at).await {
                 Ok(_) => cells.mark_noted(change),
                 Err(error) if note == NoteState::Never => return Err(error),
-                // Readers know this process's N already unless a failover lost the note; it is tried again with the next batch.
+                // Readers know this process's N already unless a failover lost the note; it is tried again in a second.
                 Err(error) => tracing::debug!(%error, "the layout could not be noted again"),
             }
         }
