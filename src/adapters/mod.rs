@@ -1,1 +1,3 @@
-//! placeholder
+//! Who answers the ports of `store/`. Adapters know the ports and never each other.
+
+pub mod embedded;
