@@ -130,7 +130,8 @@ impl Reports {
 
     /// One answer per event, in order.
     pub async fn counts(&self, events: &[EventId], days: Option<Days>) -> Vec<Result<Count, ServiceError>> {
-        let asked = events.iter().map(|event| self.count(event, days));
+        // Collected, because a lazy closure over references would make this future not provably Send.
+        let asked: Vec<_> = events.iter().map(|event| self.count(event, days)).collect();
         futures_util::stream::iter(asked).buffered(BATCH_CONCURRENCY).collect().await
     }
 
