@@ -57,6 +57,11 @@ impl Deployment for EmbeddedStore {
         Box::pin(async move { Ok(EmbeddedStore::now_ms(self)) })
     }
 
+    /// The file was opened before anybody could ask.
+    fn contacted(&self) -> bool {
+        true
+    }
+
     fn health(&self) -> Health {
         let fault = self.committer.fault();
         let node = NodeHealth {
