@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::environment::Environment;
-use crate::config::reader::{Effective, Shown, Variable};
+use crate::config::variable::{Effective, Shown, Variable};
 use crate::config::{Config, Loaded, VARIABLES, load};
 
 /// Headcount: how many different people came, and how many places are left.

@@ -7,24 +7,26 @@
 pub mod environment;
 pub mod reader;
 pub mod values;
+pub mod variable;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use environment::Environment;
-use reader::{BadValue, Effective, Reader, Shown, UnknownName, Variable};
+use reader::Reader;
+use variable::{BadValue, Effective, Shown, UnknownName, Variable};
 
 use crate::api::server::ServerConfig;
 use crate::api::state::{AdminToken, ApiConfig};
-use crate::app::StopConfig;
 use crate::domain::element::HashKey;
 use crate::domain::period::Retention;
 use crate::jobs::push::PushConfig;
 use crate::local::LocalConfig;
+use crate::runtime::stop::StopConfig;
 use crate::runtime::telemetry::{LogConfig, LogFormat};
-use crate::service::manage::Defaults;
-use crate::service::report::{MergeWhere, ReportConfig};
+use crate::service::book::Defaults;
+use crate::service::merge::{MergeWhere, ReportConfig};
 
 /// Everything that can be set, parsed.
 #[derive(Clone, Debug)]
@@ -352,7 +354,7 @@ fn check_together(config: &Config, read: &mut Reader<'_>) {
 
 impl std::fmt::Debug for RedisChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let url = reader::shown(Shown::Url, &self.url);
+        let url = variable::shown(Shown::Url, &self.url);
         f.debug_struct("RedisChoice").field("url", &url).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use super::reader::{UnknownName, Variable};
+use super::variable::{UnknownName, Variable};
 
 /// Names and values. Values that are not UTF-8 are kept apart, to be reported.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, Uri};
+use hyper::Uri;
+use hyper::header::{HeaderName, HeaderValue};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
