@@ -1,4 +1,4 @@
-//! Who answers the ports of `store/`. Adapters know the ports and never each other.
+//! Who answers the ports of `store`. Adapters never import each other.
 
 pub mod embedded;
 pub mod redis;

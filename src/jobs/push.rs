@@ -97,7 +97,7 @@ impl Pusher {
         let mut next = Instant::now() + self.config.interval;
         let mut again: Option<Instant> = None;
         loop {
-            let buffered = self.buffer.used_bytes() > 0;
+            let buffered = self.buffer.budget().used_bytes() > 0;
             let retry = Instant::now() + BUFFERED_RETRY;
             let mut wake = if buffered { next.min(retry) } else { next };
             wake = again.map_or(wake, |again| wake.min(again));
@@ -168,7 +168,7 @@ impl Pusher {
             }
         }
         metrics::counter!("headcount_sketches_pushed_total").increment(round.pushed as u64);
-        metrics::gauge!("headcount_buffer_bytes").set(self.buffer.used_bytes() as f64);
+        metrics::gauge!("headcount_buffer_bytes").set(self.buffer.budget().used_bytes() as f64);
         round
     }
 
@@ -190,27 +190,36 @@ impl Pusher {
         // Taken before the store is read: what is raised later waits for the next round.
         let taken: Vec<Option<Taken>> = cells.iter().map(|cell| cell.begin_push()).collect();
         let stored = self.counters.read(&addresses).await;
-        for ((cell, taken), stored) in cells.iter().zip(taken).zip(stored) {
-            match self.push(cell, taken.as_ref(), stored).await {
-                Ok(pushed) => {
-                    round.pushed += usize::from(pushed);
-                    self.buffer.release(cell.end_push(true, self.cells.now_ms()));
+        let pushes = cells.iter().zip(taken).zip(stored).map(|((cell, taken), stored)| async move {
+            let outcome = self.push(cell, taken.as_ref(), stored).await;
+            self.settle(cell, taken.is_some(), outcome)
+        });
+        let outcomes: Vec<Round> = futures_util::stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE).collect().await;
+        for outcome in outcomes {
+            round.pushed += outcome.pushed;
+            round.failed += outcome.failed;
+        }
+    }
+
+    /// Ends one cell's push as its outcome says.
+    fn settle(&self, cell: &Cell, had_pending: bool, outcome: Result<bool, Refusal>) -> Round {
+        match outcome {
+            Ok(pushed) => {
+                self.buffer.budget().release(cell.end_push(true, self.cells.now_ms()));
+                Round { pushed: usize::from(pushed), failed: 0 }
+            }
+            Err(Refusal::Later) => {
+                self.buffer.budget().charge(cell.abandon_push());
+                Round { pushed: 0, failed: 1 }
+            }
+            Err(Refusal::Never(reason)) => {
+                self.buffer.budget().release(cell.end_push(false, self.cells.now_ms()));
+                if had_pending {
+                    metrics::counter!("headcount_pushes_discarded_total").increment(1);
+                    let subject = cell.address.counter.subject.id();
+                    tracing::warn!(reason, subject, "buffered visits are discarded");
                 }
-                Err(Refusal::Later) => {
-                    round.failed += 1;
-                    self.buffer.charge(cell.abandon_push());
-                }
-                Err(Refusal::Never(reason)) => {
-                    self.buffer.release(cell.end_push(false, self.cells.now_ms()));
-                    if taken.is_some() {
-                        metrics::counter!("headcount_pushes_discarded_total").increment(1);
-                        tracing::warn!(
-                            reason,
-                            subject = cell.address.counter.subject.id(),
-                            "buffered visits are discarded"
-                        );
-                    }
-                }
+                Round::default()
             }
         }
     }

@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::coalescer::OpenBatch;
+use super::batch::OpenBatch;
 use crate::domain::counter::SketchAddress;
 use crate::domain::ring::Shards;
 use crate::domain::sketch::atomic::AtomicRegisters;

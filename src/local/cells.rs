@@ -19,6 +19,9 @@ use crate::domain::ring::{Position, Shards};
 /// How often a counter that is written is weighed again.
 const WEIGH_INTERVAL_MS: u64 = 1_000;
 
+/// How often a process that writes a counter notes its shard count again: a note lost in a failover is missing so long.
+const NOTE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Names a counter's cells without its text: `owner` is the serial number of the event's or campaign's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CellsKey {
@@ -97,11 +100,15 @@ impl CounterCells {
     }
 
     /// Whether this process must note its shard count before it writes (red-team B6: again every second while it
-    /// writes, and after every change of the store).
+    /// writes, and after every change of the store). Whoever is told `Due` notes for all.
     pub fn note_state(&self, change: u64) -> NoteState {
-        match *self.lock_noted() {
+        let mut noted = self.lock_noted();
+        match &mut *noted {
             None => NoteState::Never,
-            Some(noted) if noted.change != change || noted.at.elapsed() > Duration::from_secs(1) => NoteState::Due,
+            Some(last) if last.change != change || last.at.elapsed() > NOTE_INTERVAL => {
+                *last = Noted { at: Instant::now(), change };
+                NoteState::Due
+            }
             Some(_) => NoteState::Current,
         }
     }

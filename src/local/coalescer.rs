@@ -10,9 +10,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use super::buffer::{Buffer, Reservation};
+use super::batch::{Flushed, OpenBatch, Ticket};
+use super::budget::Reservation;
+use super::buffer::Buffer;
 use super::cell::Cell;
 use super::cells::{CellCache, CounterCells, NoteState};
 use crate::domain::counter::Subject;
@@ -23,31 +25,6 @@ use crate::runtime::tasks::Tasks;
 use crate::store::counters::Counters;
 use crate::store::error::StoreError;
 
-/// What became of a batch.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Flushed {
-    Stored,
-    /// This process holds it and will push it.
-    Buffered,
-    /// Claimants are not buffered: an admission without the store's word would have no bound (red-team F10).
-    Failed(StoreError),
-}
-
-/// A batch that still takes elements.
-pub struct OpenBatch {
-    elements: Vec<Element>,
-    hits: Vec<Hit>,
-    /// Visits carried, repeats included: what "buffered" will count.
-    visits: usize,
-    /// Room for these visits, should they have to be buffered.
-    room: Vec<Arc<Reservation>>,
-    done: watch::Sender<Option<Flushed>>,
-    full: Arc<Notify>,
-}
-
-/// Waits for a batch.
-pub struct Ticket(watch::Receiver<Option<Flushed>>);
-
 /// Makes batches and sends them.
 pub struct Coalescer {
     counters: Arc<dyn Counters>,
@@ -57,16 +34,6 @@ pub struct Coalescer {
     tasks: Tasks,
     linger: Duration,
     elements_max: usize,
-}
-
-impl Ticket {
-    pub async fn flushed(mut self) -> Flushed {
-        let lost = || Flushed::Failed(StoreError::Unavailable("the batch was dropped".into()));
-        match self.0.wait_for(Option::is_some).await {
-            Ok(done) => done.clone().unwrap_or_else(lost),
-            Err(_) => lost(),
-        }
-    }
 }
 
 impl Coalescer {
@@ -85,38 +52,24 @@ impl Coalescer {
         self: &Arc<Self>,
         cells: &Arc<CounterCells>,
         cell: &Arc<Cell>,
-        (element, hit): (Element, Hit),
+        element: (Element, Hit),
         room: &Arc<Reservation>,
     ) -> Ticket {
         // Nothing under this lock can panic but a failed allocation, which ends the process.
         let mut open = cell.batch.lock().expect("no panic while a batch is locked");
         let batch = open.get_or_insert_with(|| self.open(cells, cell));
-        batch.visits += 1;
-        if !batch.covers(hit) {
-            batch.elements.push(element);
-            batch.hits.push(hit);
-        }
-        if !batch.room.last().is_some_and(|last| Arc::ptr_eq(last, room)) {
-            batch.room.push(room.clone());
-        }
+        let ticket = batch.add(element, room);
         if batch.elements.len() == self.elements_max {
             batch.full.notify_one();
         }
-        Ticket(batch.done.subscribe())
+        ticket
     }
 
     fn open(self: &Arc<Self>, cells: &Arc<CounterCells>, cell: &Arc<Cell>) -> OpenBatch {
         let full = Arc::new(Notify::new());
         let flush = self.clone().flush(cells.clone(), cell.clone(), full.clone());
         self.tasks.spawn("flush a batch", flush);
-        OpenBatch {
-            elements: Vec::new(),
-            hits: Vec::new(),
-            visits: 0,
-            room: Vec::new(),
-            done: watch::Sender::new(None),
-            full,
-        }
+        OpenBatch::new(full)
     }
 
     async fn flush(self: Arc<Self>, cells: Arc<CounterCells>, cell: Arc<Cell>, full: Arc<Notify>) {
@@ -138,8 +91,7 @@ impl Coalescer {
             Err(error) => self.keep(&cell, &batch, error),
         };
         metrics::histogram!("headcount_batch_elements").record(batch.elements.len() as f64);
-        // No receiver is left where every caller has gone; the visits are taken all the same.
-        batch.done.send_replace(Some(outcome));
+        batch.tell(outcome);
     }
 
     async fn send(&self, cells: &CounterCells, cell: &Cell, elements: &[Element]) -> Result<(), StoreError> {
@@ -149,7 +101,7 @@ impl Coalescer {
             match self.counters.note_layout(&cells.counter, cells.shards, cells.expires_at).await {
                 Ok(_) => cells.mark_noted(change),
                 Err(error) if note == NoteState::Never => return Err(error),
-                // Readers know this process's N already unless a failover lost the note; it is tried again with the next batch.
+                // Readers know this process's N already unless a failover lost the note; it is tried again in a second.
                 Err(error) => tracing::debug!(%error, "the layout could not be noted again"),
             }
         }
@@ -167,15 +119,9 @@ impl Coalescer {
         tracing::debug!(%error, visits = batch.visits, "a batch is buffered");
         let now_ms = self.clock.now().as_millisecond();
         let grown: usize = batch.hits.iter().map(|hit| cell.buffer(*hit, now_ms)).sum();
-        self.buffer.charge(grown);
+        self.buffer.budget().charge(grown);
         self.buffer.pin(cell);
         metrics::counter!("headcount_visits_buffered_total").increment(batch.visits as u64);
         Flushed::Buffered
-    }
-}
-
-impl OpenBatch {
-    fn covers(&self, hit: Hit) -> bool {
-        self.hits.iter().any(|sent| sent.index == hit.index && sent.rank >= hit.rank)
     }
 }

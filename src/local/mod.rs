@@ -1,5 +1,7 @@
 //! What this process remembers or defers: the filter of known visits, visits not yet stored, and last readings.
 
+pub mod batch;
+pub mod budget;
 pub mod buffer;
 pub mod cell;
 pub mod cells;

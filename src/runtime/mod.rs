@@ -1,5 +1,6 @@
 //! What every layer above needs from the machine: time, tasks that somebody awaits, telemetry.
 
 pub mod clock;
+pub mod stop;
 pub mod tasks;
 pub mod telemetry;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::error::ServiceError;
-use super::manage::Defaults;
 use crate::domain::id::{CampaignId, EventId};
 use crate::domain::period::Retention;
 use crate::domain::ring::Shards;
@@ -14,6 +13,13 @@ use crate::store::records::Records;
 
 /// Serial numbers of campaigns start here, so that they never meet those of events.
 const CAMPAIGN_SERIALS: u64 = 1 << 62;
+
+/// What holds where an event or campaign says nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Defaults {
+    pub shards: Shards,
+    pub retention: Retention,
+}
 
 /// What counting needs to know of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

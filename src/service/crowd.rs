@@ -6,10 +6,11 @@ use super::error::ServiceError;
 use crate::domain::element::Element;
 use crate::domain::ring::ring_point;
 use crate::domain::sketch::hash::{Hit, hit};
+use crate::local::batch::{Flushed, Ticket};
 use crate::local::buffer::Buffer;
 use crate::local::cell::{Cell, Seen};
 use crate::local::cells::{CellCache, CounterCells};
-use crate::local::coalescer::{Coalescer, Flushed, Ticket};
+use crate::local::coalescer::Coalescer;
 use crate::store::error::StoreError;
 
 /// The way of an element into the store.
@@ -68,7 +69,7 @@ impl Crowd {
             return Ok(settled);
         }
         let bytes = new.iter().map(|new| new.cell.growth_bytes_max(new.hit)).sum();
-        let Some(room) = self.buffer.reserve(bytes) else {
+        let Some(room) = self.buffer.budget().reserve(bytes) else {
             metrics::counter!("headcount_visits_refused_total").increment(new.len() as u64);
             return Err(ServiceError::BufferFull);
         };

@@ -23,13 +23,6 @@ pub struct EventSettings {
     pub retention: Option<Retention>,
 }
 
-/// What holds where an event or campaign says nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Defaults {
-    pub shards: Shards,
-    pub retention: Retention,
-}
-
 /// An event as it stands, defaults filled in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventView {

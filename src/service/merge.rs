@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::report::{MergeWhere, ReportConfig};
 use super::sketches::{Ranges, read_ranges};
 use crate::domain::counter::{Counter, Subject};
 use crate::domain::estimate::{self, Estimate};
@@ -35,6 +34,32 @@ const LEASE_MAX: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(15);
 /// A process counts as admitting for so long after its last refresh: above the 2 s past which nobody admits.
 const ADMITTING_WINDOW_MS: u64 = 3_000;
+
+/// Where unions of sketches are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MergeWhere {
+    /// The store for soft campaigns, this process for the checks of plain counts (red-team B9).
+    #[default]
+    Auto,
+    Store,
+    Gateway,
+}
+
+/// How readings are kept fresh.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReportConfig {
+    /// A reading younger than this is served as it is. Shorter: more merges for every hot event.
+    pub refresh: Duration,
+    pub merge: MergeWhere,
+    /// Merges this process starts in a second; under more hot events than that readings grow older, as `age_ms` says.
+    pub merges_per_second: u32,
+}
+
+impl Default for ReportConfig {
+    fn default() -> Self {
+        Self { refresh: Duration::from_millis(200), merge: MergeWhere::Auto, merges_per_second: 200 }
+    }
+}
 
 /// What is to be known: the counters whose union is asked for, all of one subject.
 #[derive(Clone, Debug)]

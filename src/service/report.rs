@@ -57,32 +57,6 @@ pub struct Count {
     pub reading: Reading,
 }
 
-/// Where unions of sketches are computed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MergeWhere {
-    /// The store for soft campaigns, this process for the checks of plain counts (red-team B9).
-    #[default]
-    Auto,
-    Store,
-    Gateway,
-}
-
-/// How readings are kept fresh.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReportConfig {
-    /// A reading younger than this is served as it is. Shorter: more merges for every hot event.
-    pub refresh: Duration,
-    pub merge: MergeWhere,
-    /// Merges this process starts in a second; under more hot events than that readings grow older, as `age_ms` says.
-    pub merges_per_second: u32,
-}
-
-impl Default for ReportConfig {
-    fn default() -> Self {
-        Self { refresh: Duration::from_millis(200), merge: MergeWhere::Auto, merges_per_second: 200 }
-    }
-}
-
 /// Answers how many.
 pub struct Reports {
     pub book: Arc<Book>,
@@ -130,7 +104,8 @@ impl Reports {
 
     /// One answer per event, in order.
     pub async fn counts(&self, events: &[EventId], days: Option<Days>) -> Vec<Result<Count, ServiceError>> {
-        let asked = events.iter().map(|event| self.count(event, days));
+        // Collected first: a stream over a borrowing closure is not Send for every lifetime, as handlers must be.
+        let asked: Vec<_> = events.iter().map(|event| self.count(event, days)).collect();
         futures_util::stream::iter(asked).buffered(BATCH_CONCURRENCY).collect().await
     }
 

@@ -57,6 +57,11 @@ impl Deployment for EmbeddedStore {
         Box::pin(async move { Ok(EmbeddedStore::now_ms(self)) })
     }
 
+    /// The file was opened before anybody could ask.
+    fn contacted(&self) -> bool {
+        true
+    }
+
     fn health(&self) -> Health {
         let fault = self.committer.fault();
         let node = NodeHealth {
@@ -65,11 +70,6 @@ impl Deployment for EmbeddedStore {
             detail: fault.unwrap_or_else(|| "the last commit reached the disk".to_owned()),
         };
         Health { nodes: vec![node], warnings: Vec::new() }
-    }
-
-    /// The folder was opened, or there were no store.
-    fn contacted(&self) -> bool {
-        true
     }
 
     fn describe(&self) -> String {
