@@ -8,13 +8,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::adapters::embedded::{EmbeddedConfig, EmbeddedStore};
 use crate::adapters::redis::RedisStore;
+use crate::api::listeners::Listeners;
 use crate::api::readiness::Readiness;
 use crate::api::router::{admin_router, public_router};
-use crate::api::server::{bind, serve};
+use crate::api::server::bind;
 use crate::api::state::AppState;
 use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
@@ -51,9 +51,9 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     let (stores, embedded) = open_store(&config, &clock, &tasks)?;
     let parts = assemble(&config, &stores, (&clock, &tasks), metrics);
 
-    let servers = Servers::new(tasks.clone());
-    servers.start("public", listener, public_router(parts.state.clone()), &config);
-    servers.start("admin", admin_listener, admin_router(parts.state.clone()), &config);
+    let servers = Listeners::new(tasks.clone());
+    servers.start("public", listener, public_router(parts.state.clone()), config.server);
+    servers.start("admin", admin_listener, admin_router(parts.state.clone()), config.server.for_admin());
     let background = Tasks::new();
     background.spawn("push", parts.pusher.clone().run(background.stop_signal()));
 
@@ -123,14 +123,13 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
     let campaigns = Campaigns { book: book.clone(), records, store_clock };
 
-    let health = deployment.clone();
     let state = AppState {
         visits: Arc::new(visits),
         reports: Arc::new(reports),
         claims: Arc::new(claims),
         events: Arc::new(events),
         campaigns: Arc::new(campaigns),
-        readiness: Arc::new(Readiness::new(deployment.describe(), move || health.health())),
+        readiness: Arc::new(Readiness::new(deployment.clone())),
         metrics,
         clock: clock.clone(),
         config: config.api.clone(),
@@ -167,27 +166,9 @@ fn open_store(
     }
 }
 
-/// The listeners' tasks, and their common end.
-struct Servers {
-    serving: Tasks,
-    stop: CancellationToken,
-    tasks: Tasks,
-}
-
-impl Servers {
-    fn new(tasks: Tasks) -> Self {
-        Self { serving: Tasks::new(), stop: CancellationToken::new(), tasks }
-    }
-
-    fn start(&self, name: &'static str, listener: TcpListener, router: axum::Router, config: &Config) {
-        let (config, tasks, stop) = (config.server, self.tasks.clone(), self.stop.clone());
-        self.serving.spawn("serve", async move { serve(name, listener, router, config, &tasks, stop).await });
-    }
-}
-
 /// Readiness off, keep serving while load balancers notice, let requests under way end, push what is buffered, and say
 /// what could not be.
-async fn wind_down(config: &Config, parts: &Parts, servers: &Servers, background: &Tasks, tasks: &Tasks) -> ExitCode {
+async fn wind_down(config: &Config, parts: &Parts, servers: &Listeners, background: &Tasks, tasks: &Tasks) -> ExitCode {
     tracing::info!(
         drain_ms = config.stop.drain.as_millis() as u64,
         "stopping: readiness is off, requests are still served"
@@ -195,10 +176,9 @@ async fn wind_down(config: &Config, parts: &Parts, servers: &Servers, background
     parts.state.readiness.draining();
     tokio::time::sleep(config.stop.drain).await;
     let deadline = Instant::now() + config.stop.deadline;
-    servers.stop.cancel();
     let rest = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
     // Half of the time is for requests, so that a client that hangs cannot cost the buffer its own.
-    if !servers.serving.finish(config.stop.deadline / 2).await {
+    if !servers.close(config.stop.deadline / 2).await {
         tracing::warn!("some requests were still under way and are cut off");
     }
     background.finish(rest(deadline) / 2).await;

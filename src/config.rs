@@ -11,16 +11,17 @@ pub mod variable;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use environment::Environment;
 use reader::Reader;
-use variable::{BadValue, Effective, Shown, UnknownName, Variable};
+use variable::{BadValue, Effective, UnknownName, Variable};
 
+use crate::adapters::redis::RedisConfig;
 use crate::api::server::ServerConfig;
 use crate::api::state::{AdminToken, ApiConfig};
 use crate::domain::element::HashKey;
 use crate::domain::period::Retention;
+use crate::jobs::contact::HashingChoice;
 use crate::jobs::push::PushConfig;
 use crate::local::LocalConfig;
 use crate::runtime::stop::StopConfig;
@@ -49,35 +50,10 @@ pub struct Config {
 }
 
 /// Where shared state is kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum StoreChoice {
     Embedded { dir: PathBuf },
-    Redis(RedisChoice),
-}
-
-/// A Redis or Valkey, alone or a cluster.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RedisChoice {
-    /// `redis[s]://[user[:password]@]host[:port]` of any node. May hold a password: never log it.
-    pub url: String,
-    /// In place of the URL's.
-    pub username: Option<String>,
-    pub password: Option<String>,
-    /// Certificate authorities that `rediss://` trusts, PEM.
-    pub ca_pem: Option<Vec<u8>>,
-    /// For one command.
-    pub timeout: Duration,
-    pub connect_timeout: Duration,
-    /// Calls under way at once per node; more are refused.
-    pub calls_per_node: usize,
-}
-
-/// How users become elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HashingChoice {
-    /// None: the key that the store keeps, made there if it has none.
-    Keyed(Option<HashKey>),
-    Plain,
+    Redis(RedisConfig),
 }
 
 const PREFIX: &str = "HEADCOUNT_";
@@ -103,18 +79,18 @@ pub const VARIABLES: &[Variable] = &[
     Variable::plain(
         "HEADCOUNT_REDIS_CA_FILE",
         "",
-        "PEM file of the certificate authority that signed the servers' certificates. Not set: the public ones.",
+        "PEM file of the certificate authority that signed the servers' certificates. `rediss://` needs it: no other authority is trusted.",
     ),
     Variable::plain(
         "HEADCOUNT_REDIS_TIMEOUT_MS",
-        "500",
-        "For one command. Longer than a healthy server's pauses (a fork, a slow script), short enough to buffer a visit while its caller waits.",
+        "250",
+        "For one command; a call with its redirects and retries takes at most twice as long. Longer than a healthy server's pauses (a fork, a slow script), short enough to buffer a visit while its caller waits.",
     ),
     Variable::plain("HEADCOUNT_REDIS_CONNECT_TIMEOUT_MS", "500", "For a connection with its handshakes."),
     Variable::plain(
         "HEADCOUNT_REDIS_CALLS_PER_NODE",
-        "4096",
-        "Calls under way per node; more are refused. A node answers so many in some 50 ms.",
+        "512",
+        "Calls under way per node and kind; more are refused. A node answers so many in a few milliseconds.",
     ),
     Variable::plain("HEADCOUNT_DATA_DIR", "headcount-data", "Folder of the embedded store."),
     Variable::plain(
@@ -299,14 +275,17 @@ pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
 fn store(read: &mut Reader<'_>) -> StoreChoice {
     let dir = read.value("HEADCOUNT_DATA_DIR", |text| Ok(PathBuf::from(text)));
     let url = read.optional("HEADCOUNT_REDIS_URL", values::redis_url);
-    let redis = RedisChoice {
-        url: url.clone().unwrap_or_default(),
-        username: read.optional("HEADCOUNT_REDIS_USERNAME", |text| Ok(text.to_owned())),
+    let command_timeout = read.value("HEADCOUNT_REDIS_TIMEOUT_MS", values::milliseconds(10..=60_000));
+    let redis = RedisConfig {
+        user: read.optional("HEADCOUNT_REDIS_USERNAME", |text| Ok(text.to_owned())),
         password: read.optional("HEADCOUNT_REDIS_PASSWORD", |text| Ok(text.to_owned())),
         ca_pem: read.optional("HEADCOUNT_REDIS_CA_FILE", values::pem_file),
-        timeout: read.value("HEADCOUNT_REDIS_TIMEOUT_MS", values::milliseconds(10..=60_000)),
         connect_timeout: read.value("HEADCOUNT_REDIS_CONNECT_TIMEOUT_MS", values::milliseconds(10..=60_000)),
+        command_timeout,
+        // A call may be redirected or tried once more within the time of two commands.
+        deadline: 2 * command_timeout,
         calls_per_node: read.value("HEADCOUNT_REDIS_CALLS_PER_NODE", values::count(1..=1_000_000)),
+        ..RedisConfig::new(url.clone().unwrap_or_default())
     };
     match url {
         Some(_) => StoreChoice::Redis(redis),
@@ -349,12 +328,5 @@ fn check_together(config: &Config, read: &mut Reader<'_>) {
                 read.reject("HEADCOUNT_REDIS_URL", format!("must be set, because {name} is"));
             }
         }
-    }
-}
-
-impl std::fmt::Debug for RedisChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let url = variable::shown(Shown::Url, &self.url);
-        f.debug_struct("RedisChoice").field("url", &url).finish_non_exhaustive()
     }
 }
