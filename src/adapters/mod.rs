@@ -1,1 +1,4 @@
-//! placeholder
+//! Who answers the ports of `store`. Adapters never import each other.
+
+pub mod embedded;
+pub mod redis;

@@ -1,1 +1,4 @@
-//! placeholder
+//! Work without a caller.
+
+pub mod contact;
+pub mod push;

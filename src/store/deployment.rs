@@ -45,6 +45,9 @@ pub trait Deployment: Send + Sync {
 
     fn health(&self) -> Health;
 
+    /// True from the first contact with the whole store on, for good: later outages show in `health`.
+    fn contacted(&self) -> bool;
+
     /// Where the store is, without secrets: for logs and `/readyz?verbose`.
     fn describe(&self) -> String;
 }

@@ -3,6 +3,7 @@
 
 pub mod counters;
 pub mod deployment;
+pub mod documents;
 pub mod error;
 pub mod records;
 

@@ -1,0 +1,408 @@
+//! One Redis server as this process sees it: the only file that names the client library (fred).
+//!
+//! fred's cluster mode is not used: under ASK it gave callers *other callers'* replies, one dead primary stalled all
+//! shards, and by default commands ran twice (docs/decisions/0001-own-slot-routing.md). What is used is its
+//! *centralized* client, one per connection, with everything clever switched off:
+//!
+//! * `max_command_attempts = 1`, so nothing runs twice behind our back;
+//! * `max_command_buffer_len = 0`: its bounded channel can end the client; the bound is a semaphore here;
+//! * `fail_fast` on every command: nothing queues while there is no connection.
+//!
+//! **Connections by role**, so that none waits behind another's slow command: fast calls (two), bulk reads, calls that
+//! end in WAIT (it blocks its connection), and the slot map's poll. They are opened when first used.
+//!
+//! **A connection is usable** only after its server said who it is. An address can be taken over by a node of another
+//! cluster, and a server that was restarted has lost what it did not save.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fred::clients::Client;
+use fred::interfaces::{ClientLike, EventInterface};
+use fred::types::config::{Config, Options, ReconnectPolicy, Server, ServerConfig, TlsConnector};
+use fred::types::{Builder, ClusterHash, CustomCommand, Value};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::address::Address;
+use super::breaker::Breaker;
+use super::chance::jitter;
+use super::reply::{Command, NodeError, Reply, info_field};
+use crate::runtime::tasks::Tasks;
+
+/// Which of a node's connections a call takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    Fast,
+    Bulk,
+    /// Calls that end in WAIT.
+    Confirm,
+    /// Who owns which slots; nothing a caller waits for.
+    Poll,
+}
+
+/// Connections of a node: two fast ones, one of each other role.
+const CONNECTIONS: usize = 5;
+/// Pause before a connection is tried again, and as much again at random, so that a crowd of processes does not come
+/// back in one instant.
+const RECONNECT_PAUSE_MS: u32 = 50;
+/// Data that no acknowledgement came for in this time ends a connection: a machine that vanished sends no RST.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+
+/// How nodes are reached. One value serves all nodes of a store.
+pub struct NodeSettings {
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    pub connect_timeout: Duration,
+    /// Calls under way at once, for each role.
+    pub calls: usize,
+    pub tasks: Tasks,
+    /// Told when a node is reached again, or was restarted.
+    pub changes: watch::Sender<u64>,
+}
+
+/// Who a server says it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Its id in the cluster; None: it is not part of one.
+    pub cluster_id: Option<String>,
+    /// Another one after each restart.
+    pub run_id: String,
+    pub version: String,
+}
+
+/// One server.
+pub struct Node {
+    pub address: Address,
+    /// The cluster id it must have; None: whoever answers is right.
+    expected_id: Option<String>,
+    settings: Arc<NodeSettings>,
+    connections: [OnceLock<Arc<Connection>>; CONNECTIONS],
+    permits: [Semaphore; 3],
+    next_fast: AtomicUsize,
+    breaker: Mutex<Breaker>,
+    seen: Mutex<Option<Identity>>,
+    last_error: Mutex<String>,
+    retired: CancellationToken,
+}
+
+struct Connection {
+    client: Client,
+    usable: AtomicBool,
+    /// How often it became usable.
+    times: AtomicU64,
+}
+
+impl Node {
+    pub fn new(address: Address, expected_id: Option<String>, settings: Arc<NodeSettings>) -> Arc<Self> {
+        let permits = [(); 3].map(|()| Semaphore::new(settings.calls));
+        let retired = settings.tasks.stop_signal().child_token();
+        Arc::new(Self {
+            address,
+            expected_id,
+            settings,
+            connections: Default::default(),
+            permits,
+            next_fast: AtomicUsize::new(0),
+            breaker: Mutex::default(),
+            seen: Mutex::default(),
+            last_error: Mutex::default(),
+            retired,
+        })
+    }
+
+    /// Who answered here last.
+    pub fn identity(&self) -> Option<Identity> {
+        lock(&self.seen).clone()
+    }
+
+    /// True while calls can be made.
+    pub fn is_up(&self) -> bool {
+        let usable = |connection: &Arc<Connection>| connection.usable.load(Ordering::Acquire);
+        self.connections.iter().filter_map(OnceLock::get).any(usable) && !lock(&self.breaker).is_open()
+    }
+
+    /// What last went wrong; empty if nothing did.
+    pub fn last_error(&self) -> String {
+        lock(&self.last_error).clone()
+    }
+
+    /// Opens the connections for data ahead of the first call.
+    pub fn warm(self: &Arc<Self>) {
+        for index in 0..CONNECTIONS {
+            self.connection(index);
+        }
+    }
+
+    /// Closes all connections: the node is no longer part of the store.
+    pub fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Sends commands in order on one connection and waits for all replies, each within `within`. One result per
+    /// command, always. With `asking` each command is preceded by ASKING, for a slot that is moving here.
+    ///
+    /// Not atomic: other clients' commands may come between. Dropping the future does not take commands back.
+    pub async fn pipeline(
+        self: &Arc<Self>,
+        role: Role,
+        commands: &[Command],
+        asking: bool,
+        within: Duration,
+    ) -> Vec<Result<Reply, NodeError>> {
+        if role == Role::Poll {
+            return self.exchange(self.connection(4), commands, asking, within).await;
+        }
+        let (permits, connection) = match role {
+            Role::Fast => (&self.permits[0], self.next_fast.fetch_add(1, Ordering::Relaxed) % 2),
+            Role::Bulk => (&self.permits[1], 2),
+            Role::Confirm | Role::Poll => (&self.permits[2], 3),
+        };
+        let Ok(_permit) = permits.try_acquire() else {
+            return all(commands, &NodeError::Overloaded(format!("{} calls to {}", self.settings.calls, self.address)));
+        };
+        if !lock(&self.breaker).admit(Instant::now()) {
+            return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
+        }
+        let results = self.exchange(self.connection(connection), commands, asking, within).await;
+        self.judge(&results);
+        results
+    }
+
+    /// Tells the breaker. Any reply, also an error, shows a server that answers.
+    fn judge(&self, results: &[Result<Reply, NodeError>]) {
+        let failure = results.iter().find_map(|result| match result {
+            Err(NodeError::NotSent(text) | NodeError::Ambiguous(text)) => Some(text),
+            _ => None,
+        });
+        let Some(text) = failure else { return lock(&self.breaker).succeeded() };
+        lock(&self.last_error).clone_from(text);
+        if lock(&self.breaker).failed(Instant::now()) {
+            metrics::counter!("headcount_store_breaker_open_total").increment(1);
+            tracing::warn!(node = %self.address, error = %text, "a store node does not answer; it is left alone for moments");
+        }
+    }
+
+    async fn exchange(
+        &self,
+        connection: Arc<Connection>,
+        commands: &[Command],
+        asking: bool,
+        within: Duration,
+    ) -> Vec<Result<Reply, NodeError>> {
+        if !connection.usable.load(Ordering::Acquire) {
+            return all(commands, &NodeError::NotSent(format!("no connection to {}", self.address)));
+        }
+        let answers = send(&connection.client, commands, asking, within, true).await;
+        let wanted = commands.len() * if asking { 2 } else { 1 };
+        if answers.len() != wanted {
+            // A pipeline that could not be sent, or whose time ran out, answers with a single error.
+            let error = answers.into_iter().find_map(Result::err);
+            return all(commands, &error.unwrap_or(NodeError::Ambiguous("replies are missing".into())));
+        }
+        let skip = usize::from(asking);
+        answers.into_iter().skip(skip).step_by(1 + skip).collect()
+    }
+
+    /// The connection of this number, opened if it is not yet.
+    fn connection(self: &Arc<Self>, index: usize) -> Arc<Connection> {
+        let connection = self.connections[index].get_or_init(|| {
+            let client = build(&self.address, &self.settings);
+            let connection = Arc::new(Connection { client, usable: AtomicBool::new(false), times: AtomicU64::new(0) });
+            let (node, supervised) = (self.clone(), connection.clone());
+            self.settings.tasks.spawn("redis connection", async move { supervise(&node, &supervised, index).await });
+            connection
+        });
+        connection.clone()
+    }
+
+    /// Takes note of who answers; false: it is not who it must be.
+    fn recognise(&self, found: Identity, index: usize, again: bool) -> bool {
+        if let (Some(expected), Some(id)) = (&self.expected_id, &found.cluster_id)
+            && expected != id
+        {
+            *lock(&self.last_error) = format!("{} is now node {id}", self.address);
+            return false;
+        }
+        let before = lock(&self.seen).replace(found.clone());
+        let restarted = before.is_some_and(|before| before.run_id != found.run_id);
+        // Each connection comes back by itself; the first one speaks for the node.
+        if restarted || (again && index == 0) {
+            tracing::info!(node = %self.address, restarted, "store node reached again");
+            self.settings.changes.send_modify(|count| *count += 1);
+        }
+        lock(&self.breaker).succeeded();
+        true
+    }
+}
+
+/// Keeps one connection up until the node is retired or the process stops.
+///
+/// fred tells of lost connections on a channel, and says `Connected` for one more reconnect pause; `usable` falls with
+/// the event, so that nothing is queued meanwhile. It rises only after the server said who it is. A router task that
+/// ends (fred's own faults, wrong credentials) is started again.
+async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
+    let client = &connection.client;
+    let mut lost = client.error_rx();
+    let mut reached = client.reconnect_rx();
+    let pause = Duration::from_millis(RECONNECT_PAUSE_MS.into());
+    let mut running = client.connect();
+    loop {
+        let check = tokio::select! {
+            () = node.retired.cancelled() => break,
+            ended = &mut running => {
+                connection.usable.store(false, Ordering::Release);
+                if let Ok(Err(error)) = ended {
+                    *lock(&node.last_error) = error.details().to_string();
+                    tracing::debug!(node = %node.address, error = %error, "connection ended");
+                }
+                tokio::time::sleep(pause + jitter(pause)).await;
+                running = client.connect();
+                false
+            }
+            error = lost.recv() => {
+                connection.usable.store(false, Ordering::Release);
+                if let Ok((error, _)) = error {
+                    *lock(&node.last_error) = error.details().to_string();
+                }
+                false
+            }
+            _ = reached.recv() => true,
+            // The events are hints: whatever was missed is found out here.
+            () = tokio::time::sleep(2 * pause), if !connection.usable.load(Ordering::Acquire) => true,
+        };
+        if check && let Some(found) = identify(client, node.settings.connect_timeout).await {
+            let again = connection.times.fetch_add(1, Ordering::Relaxed) > 0;
+            let right = node.recognise(found, index, again);
+            connection.usable.store(right, Ordering::Release);
+        }
+    }
+    connection.usable.store(false, Ordering::Release);
+    let _closing = tokio::time::timeout(pause, client.quit()).await;
+    running.abort();
+}
+
+/// Asks a server who it is.
+async fn identify(client: &Client, within: Duration) -> Option<Identity> {
+    let info = send(client, &[Command::new("INFO").arg("server")], false, within, false).await.pop()?.ok()?;
+    let Reply::Bytes(info) = info else { return None };
+    let info = String::from_utf8_lossy(&info).into_owned();
+    let field = |name: &str| info_field(&info, name).map(str::to_string);
+    let cluster_id = if field("redis_mode").as_deref() == Some("cluster") {
+        let id = send(client, &[Command::new("CLUSTER").arg("MYID")], false, within, false).await.pop()?.ok()?;
+        let Reply::Bytes(id) = id else { return None };
+        Some(String::from_utf8_lossy(&id).into_owned())
+    } else {
+        None
+    };
+    Some(Identity { cluster_id, run_id: field("run_id")?, version: field("redis_version").unwrap_or_default() })
+}
+
+async fn send(
+    client: &Client,
+    commands: &[Command],
+    asking: bool,
+    within: Duration,
+    fail_fast: bool,
+) -> Vec<Result<Reply, NodeError>> {
+    let options = Options { timeout: Some(within), max_attempts: Some(1), fail_fast, ..Options::default() };
+    let pipeline = client.pipeline().with_options(&options);
+    let custom = |name| CustomCommand::new_static(name, ClusterHash::FirstKey, false);
+    for command in commands {
+        // Queued in memory only: neither of these awaits anything or can fail.
+        if asking {
+            let _queued: Result<Value, _> = pipeline.custom(custom("ASKING"), Vec::<Value>::new()).await;
+        }
+        let arguments: Vec<Value> = command.arguments.iter().cloned().map(Value::Bytes).collect();
+        let _queued: Result<Value, _> = pipeline.custom(custom(command.name), arguments).await;
+    }
+    pipeline
+        .try_all::<Value>()
+        .await
+        .into_iter()
+        .map(|answer| answer.map_err(|error| classify(&error)).and_then(reply))
+        .collect()
+}
+
+fn reply(value: Value) -> Result<Reply, NodeError> {
+    Ok(match value {
+        Value::Null => Reply::Nil,
+        Value::Integer(number) => Reply::Number(number),
+        Value::Boolean(yes) => Reply::Number(i64::from(yes)),
+        Value::String(text) => Reply::Bytes(text.into_inner()),
+        Value::Bytes(bytes) => Reply::Bytes(bytes),
+        Value::Array(items) => Reply::List(items.into_iter().map(reply).collect::<Result<_, _>>()?),
+        other => return Err(NodeError::Refused(format!("a reply of an unknown kind: {:?}", other.kind()))),
+    })
+}
+
+/// Which of fred's errors prove that a command did not run (its source, 10.1.0; each was provoked).
+fn classify(error: &fred::error::Error) -> NodeError {
+    use fred::error::ErrorKind;
+    let text = error.details();
+    match (error.kind(), text) {
+        // The gate before sending; a channel whose receiver is gone.
+        (ErrorKind::Canceled, "Connection closed unexpectedly.")
+        | (ErrorKind::Unknown, "Failed to send command to router." | "Client is not initialized.") => {
+            NodeError::NotSent(text.to_string())
+        }
+        (ErrorKind::Backpressure, _) => NodeError::Overloaded(text.to_string()),
+        // Everything that a server says begins with a word in capitals.
+        _ if text
+            .split(' ')
+            .next()
+            .is_some_and(|word| word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase())) =>
+        {
+            NodeError::parse(text)
+        }
+        // Timeout, IO, "Too many failed write attempts.", "Canceled.": sent, perhaps.
+        _ => NodeError::Ambiguous(text.to_string()),
+    }
+}
+
+fn build(address: &Address, settings: &NodeSettings) -> Client {
+    let config = Config {
+        server: ServerConfig::Centralized { server: Server::new(address.host.clone(), address.port) },
+        username: settings.user.clone(),
+        password: settings.password.clone(),
+        tls: settings.tls.as_ref().map(|tls| TlsConnector::from(rustls::ClientConfig::clone(tls)).into()),
+        // The first attempt is made at once; `supervise` makes the next ones.
+        fail_fast: true,
+        ..Config::default()
+    };
+    let mut policy = ReconnectPolicy::new_constant(0, RECONNECT_PAUSE_MS);
+    policy.set_jitter(RECONNECT_PAUSE_MS);
+    let mut builder = Builder::from_config(config);
+    builder
+        .with_connection_config(|connection| {
+            connection.connection_timeout = settings.connect_timeout;
+            connection.internal_command_timeout = settings.connect_timeout;
+            connection.max_command_attempts = 1;
+            connection.max_redirections = 1;
+            connection.max_command_buffer_len = 0;
+            connection.auto_client_setname = false;
+            connection.tcp.nodelay = Some(true);
+            connection.tcp.user_timeout = Some(UNACKNOWLEDGED_MAX);
+        })
+        .set_policy(policy);
+    // Only a missing config makes `build` fail, and it was given above.
+    builder.build().expect("a builder with a config builds")
+}
+
+/// The digest by which Redis names a script.
+pub fn sha1_hex(text: &str) -> Bytes {
+    Bytes::from(fred::util::sha1_hash(text))
+}
+
+fn all(commands: &[Command], error: &NodeError) -> Vec<Result<Reply, NodeError>> {
+    commands.iter().map(|_| Err(error.clone())).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // What these hold is replaced whole, so a panic elsewhere leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,283 @@
+//! Takes commands to the node that owns their slot, and through whatever a cluster answers on the way.
+//!
+//! ```text
+//! reply                       what follows                                              did it run?
+//! MOVED slot host             the map is patched; again there, at once                  no
+//! ASK slot host               again there behind ASKING; the map stays                  no
+//! NOSCRIPT                    again as EVAL on the same node                            no
+//! TRYAGAIN, LOADING, …        again after a short pause, at the owner                   no
+//! not sent                    again after a short pause, at the owner                   no
+//! CLUSTERDOWN, timeout, IO    again if the call may be repeated, else Unavailable       perhaps
+//! any other error             is the answer
+//! ```
+//!
+//! All of it ends at the call's deadline. **When a command must be repeated, all that follow it are**, so that the order
+//! of effects is the order of the commands, and a WAIT never stands for a script that was sent on. Therefore only the
+//! first command of a call may be one that is not safe to repeat, and it is given up on doubt.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::chance::jitter;
+use super::node::{Node, Role};
+use super::reply::{Command, NodeError, Redirect, Reply};
+use super::topology::Topology;
+use crate::store::error::StoreError;
+
+/// Redirects followed without a pause. A slot may move on while it is followed; more than this is two nodes that each
+/// say it is the other's.
+const HOPS: u32 = 5;
+/// Longest pause before a command that did not run is sent again: short against the deadline, long against a round trip.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Commands of one batch that travel in one pipeline: at 12 KiB a sketch, under a megabyte of replies.
+const BATCH: usize = 64;
+
+/// What a caller wants done in one slot.
+pub struct Call {
+    pub slot: u16,
+    pub role: Role,
+    pub commands: Vec<Command>,
+    /// False: the first command must not run twice.
+    pub repeatable: bool,
+    /// False: TRYAGAIN is an answer, because the caller has another slot to try.
+    pub patient: bool,
+}
+
+impl Call {
+    pub fn new(slot: u16, commands: Vec<Command>) -> Self {
+        Self { slot, role: Role::Fast, commands, repeatable: true, patient: true }
+    }
+
+    #[must_use]
+    pub fn role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+}
+
+pub struct Router {
+    pub topology: Arc<Topology>,
+    /// For a call, with all its redirects and pauses.
+    pub deadline: Duration,
+    /// For one command on one node.
+    pub command_timeout: Duration,
+}
+
+/// What to do about an error.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Answer,
+    Follow(Redirect),
+    Ask(Redirect),
+    SendSource,
+    Pause,
+    GiveUp,
+}
+
+fn step(error: &NodeError, repeatable: bool, patient: bool) -> Step {
+    match error {
+        NodeError::Moved(to) => Step::Follow(to.clone()),
+        NodeError::Ask(to) => Step::Ask(to.clone()),
+        NodeError::NoScript => Step::SendSource,
+        NodeError::TryAgain if !patient => Step::GiveUp,
+        NodeError::TryAgain | NodeError::NotNow(_) | NodeError::NotSent(_) => Step::Pause,
+        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) if repeatable => Step::Pause,
+        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) => Step::GiveUp,
+        NodeError::LeftAlone(_) | NodeError::Overloaded(_) => Step::GiveUp,
+        NodeError::WrongType(_)
+        | NodeError::Corrupt(_)
+        | NodeError::OutOfMemory(_)
+        | NodeError::Denied(_)
+        | NodeError::Refused(_) => Step::Answer,
+    }
+}
+
+impl Router {
+    /// Replies to all commands, or the first error.
+    pub async fn call(&self, call: Call) -> Result<Vec<Reply>, StoreError> {
+        self.call_each(call).await?.into_iter().map(|result| result.map_err(StoreError::from)).collect()
+    }
+
+    /// The reply to a single command.
+    pub async fn ask(&self, slot: u16, command: Command) -> Result<Reply, StoreError> {
+        self.call(Call::new(slot, vec![command])).await?.pop().ok_or_else(missing)
+    }
+
+    /// One result per command; errors among them are the server's answers to commands that reached their place.
+    pub async fn call_each(&self, call: Call) -> Result<Vec<Result<Reply, NodeError>>, StoreError> {
+        let result = self.travel(call).await;
+        let outcome = match &result {
+            Ok(_) => "ok",
+            Err(StoreError::Overloaded(_)) => "overloaded",
+            Err(_) => "unavailable",
+        };
+        metrics::counter!("headcount_store_calls_total", "outcome" => outcome).increment(1);
+        result
+    }
+
+    async fn travel(&self, mut call: Call) -> Result<Vec<Result<Reply, NodeError>>, StoreError> {
+        let end = Instant::now() + self.deadline;
+        let mut results = Vec::with_capacity(call.commands.len());
+        let mut hops = 0;
+        // Where ASK led to, for the next try only.
+        let mut asked: Option<Arc<Node>> = None;
+        loop {
+            let asking = asked.is_some();
+            let owner = asked.take().or_else(|| self.topology.view().owner(call.slot).cloned());
+            let Some(node) = owner else {
+                self.topology.refresh();
+                self.pause(end, &NodeError::NotSent(format!("no node is known to own slot {}", call.slot))).await?;
+                continue;
+            };
+            let pending = &call.commands[results.len()..];
+            let within = self.command_timeout.min(end.saturating_duration_since(Instant::now()));
+            let mut obstacle = None;
+            for answer in node.pipeline(call.role, pending, asking, within).await {
+                match answer {
+                    Err(error) if step(&error, call.repeatable, call.patient) != Step::Answer => {
+                        obstacle = Some(error);
+                        break;
+                    }
+                    answer => results.push(answer),
+                }
+            }
+            let Some(error) = obstacle else { return Ok(results) };
+            match step(&error, call.repeatable, call.patient) {
+                Step::Follow(to) | Step::Ask(to) if hops == HOPS => {
+                    hops = 0;
+                    self.pause(end, &NodeError::Moved(to)).await?;
+                }
+                Step::Follow(to) => {
+                    hops += 1;
+                    metrics::counter!("headcount_store_redirects_total", "kind" => "moved").increment(1);
+                    match self.topology.target(&to, &node) {
+                        Some(target) => self.topology.moved(&to, &target),
+                        None => self.pause(end, &error).await?,
+                    }
+                }
+                Step::Ask(to) => {
+                    hops += 1;
+                    metrics::counter!("headcount_store_redirects_total", "kind" => "ask").increment(1);
+                    asked = self.topology.target(&to, &node);
+                    if asked.is_none() {
+                        self.pause(end, &error).await?;
+                    }
+                }
+                Step::SendSource => {
+                    let next = results.len();
+                    call.commands[next] = call.commands[next].clone().with_source();
+                    // The node that asked for the text is the one that gets it, also behind ASKING.
+                    asked = asking.then_some(node);
+                }
+                Step::Pause => {
+                    self.topology.refresh();
+                    self.pause(end, &error).await?;
+                }
+                Step::GiveUp | Step::Answer => {
+                    self.topology.refresh();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Waits a little before the next try; the error is the answer if there is no time for one.
+    async fn pause(&self, end: Instant, error: &NodeError) -> Result<(), StoreError> {
+        let pause = PAUSE / 4 + jitter(PAUSE * 3 / 4);
+        if Instant::now() + pause >= end {
+            return Err(error.clone().into());
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Read-only commands in any slots, one result each in their order: one pipeline per node and 64 commands, all nodes
+    /// at once. What a node could not answer is asked once more by itself, so a node's loss fails only what it owns.
+    pub async fn batch(&self, role: Role, commands: Vec<(u16, Command)>) -> Vec<Result<Reply, StoreError>> {
+        let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+        let view = self.topology.view().clone();
+        for (index, (slot, _)) in commands.iter().enumerate() {
+            groups.entry(view.map.owner(*slot)).or_default().push(index);
+        }
+        let commands = &commands;
+        let asked = groups.into_values().map(|indices| {
+            let node = view.owner(commands[indices[0]].0).cloned();
+            async move {
+                let mut results = Vec::with_capacity(indices.len());
+                for chunk in indices.chunks(BATCH) {
+                    results.extend(self.chunk(role, node.as_ref(), chunk, commands).await);
+                }
+                results
+            }
+        });
+        let mut results: Vec<_> = commands.iter().map(|_| Err(missing())).collect();
+        for (index, result) in join_all(asked).await.into_iter().flatten() {
+            results[index] = result;
+        }
+        results
+    }
+
+    async fn chunk(
+        &self,
+        role: Role,
+        node: Option<&Arc<Node>>,
+        indices: &[usize],
+        commands: &[(u16, Command)],
+    ) -> Vec<(usize, Result<Reply, StoreError>)> {
+        let pipeline: Vec<Command> = indices.iter().map(|&index| commands[index].1.clone()).collect();
+        let answers = match node {
+            Some(node) => node.pipeline(role, &pipeline, false, self.command_timeout).await,
+            None => pipeline.iter().map(|_| Err(NodeError::NotSent(String::new()))).collect(),
+        };
+        let results = indices.iter().zip(answers).map(|(&index, answer)| async move {
+            let result = match answer {
+                Ok(reply) => Ok(reply),
+                Err(error) if step(&error, true, true) == Step::Answer => Err(error.into()),
+                Err(_) => {
+                    let (slot, command) = &commands[index];
+                    let again = self.call(Call::new(*slot, vec![command.clone()]).role(role)).await;
+                    again.and_then(|mut replies| replies.pop().ok_or_else(missing))
+                }
+            };
+            (index, result)
+        });
+        join_all(results).await
+    }
+}
+
+/// A reply that the protocol promises is not there. Not reached as long as one result per command holds.
+fn missing() -> StoreError {
+    StoreError::Unavailable("a reply is missing".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_run_is_repeated_only_where_that_is_harmless() {
+        let to = Redirect { slot: 1, host: "h".into(), port: 2 };
+        let text = || "text".to_string();
+        for repeatable in [true, false] {
+            let next = |error| step(&error, repeatable, true);
+            assert_eq!(next(NodeError::Moved(to.clone())), Step::Follow(to.clone()));
+            assert_eq!(next(NodeError::Ask(to.clone())), Step::Ask(to.clone()));
+            assert_eq!(next(NodeError::NoScript), Step::SendSource);
+            assert_eq!(next(NodeError::TryAgain), Step::Pause);
+            assert_eq!(next(NodeError::NotNow(text())), Step::Pause);
+            assert_eq!(next(NodeError::NotSent(text())), Step::Pause);
+            assert_eq!(next(NodeError::LeftAlone(text())), Step::GiveUp);
+            assert_eq!(next(NodeError::Overloaded(text())), Step::GiveUp);
+            assert_eq!(next(NodeError::WrongType(text())), Step::Answer);
+            let in_doubt = if repeatable { Step::Pause } else { Step::GiveUp };
+            assert_eq!(next(NodeError::Ambiguous(text())), in_doubt);
+            let in_doubt = if repeatable { Step::Pause } else { Step::GiveUp };
+            assert_eq!(next(NodeError::ClusterDown(text())), in_doubt);
+        }
+        assert_eq!(step(&NodeError::TryAgain, true, false), Step::GiveUp);
+    }
+}

@@ -1,0 +1,66 @@
+//! Why a use case did not give what was asked; `api/error.rs` is the only map from here to HTTP.
+
+use jiff::Timestamp;
+
+use crate::store::error::StoreError;
+
+/// A failure in the caller's words.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ServiceError {
+    /// What was sent breaks a rule.
+    #[error("{field} {rule}")]
+    Invalid { field: &'static str, rule: String },
+    /// The word is known, but this version does not do it yet.
+    #[error("{field} is not in this version: {hint}")]
+    NotInThisVersion { field: &'static str, hint: String },
+    #[error("there is no campaign with this id")]
+    NoCampaign,
+    /// A record with other contents stands, or it changed since it was read.
+    #[error("{0}")]
+    Conflict(String),
+    /// If-Match named another version than the one that stands.
+    #[error("the record's version is {present}")]
+    VersionMismatch { present: u64 },
+    /// The process may not take more visits before it can hand some on.
+    #[error("the buffer of visits is full")]
+    BufferFull,
+    /// No reading is known and none can be had now.
+    #[error("no reading is known, and the store does not answer: {0}")]
+    NoReading(StoreError),
+    /// The store (or the part of it that is asked) does not answer; nothing was done, or it is safe to repeat.
+    #[error("the store does not answer: {0}")]
+    Unavailable(StoreError),
+    /// The reading is too old to admit anybody on.
+    #[error("the last reading is older than {max_age_ms} ms")]
+    ReadingTooOld { max_age_ms: u64 },
+    /// This process's share of the places left on the present reading is used up; the next reading brings more.
+    #[error("waiting for the next reading")]
+    NextReading { wait_ms: u64 },
+    /// The record was written under another hash key: this process would count everybody a second time.
+    #[error("this process has another hash key (fingerprint {mine}) than the record ({theirs})")]
+    OtherHashKey { mine: String, theirs: String },
+    /// The store holds what this version cannot read, or refuses for good.
+    #[error("the store refuses: {0}")]
+    Refused(StoreError),
+}
+
+/// Why one visit of many is not counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VisitRejection {
+    /// Its place in what was sent, from 0.
+    pub index: usize,
+    pub error: ServiceError,
+}
+
+/// Where a campaign's clock stands for somebody who is too early or too late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpeningHours {
+    pub opens_at: Timestamp,
+    pub closes_at: Option<Timestamp>,
+}
+
+impl From<StoreError> for ServiceError {
+    fn from(error: StoreError) -> Self {
+        if error.retry_may_help() { ServiceError::Unavailable(error) } else { ServiceError::Refused(error) }
+    }
+}
