@@ -22,6 +22,7 @@ use crate::api::server::ServerConfig;
 use crate::api::state::{AdminToken, ApiConfig};
 use crate::domain::element::HashKey;
 use crate::domain::period::Retention;
+use crate::jobs::contact::HashingChoice;
 use crate::jobs::push::PushConfig;
 use crate::local::LocalConfig;
 use crate::runtime::stop::StopConfig;
@@ -50,21 +51,10 @@ pub struct Config {
 }
 
 /// Where shared state is kept.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum StoreChoice {
-    Embedded {
-        dir: PathBuf,
-    },
-    /// A Redis or Valkey, alone or a cluster.
+    Embedded { dir: PathBuf },
     Redis(RedisConfig),
-}
-
-/// How users become elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HashingChoice {
-    /// None: the key that the store keeps, made there if it has none.
-    Keyed(Option<HashKey>),
-    Plain,
 }
 
 const PREFIX: &str = "HEADCOUNT_";
@@ -90,18 +80,18 @@ pub const VARIABLES: &[Variable] = &[
     Variable::plain(
         "HEADCOUNT_REDIS_CA_FILE",
         "",
-        "PEM file of the certificate authority that signed the servers' certificates; a `rediss://` URL needs it.",
+        "PEM file of the certificate authority that signed the servers' certificates. `rediss://` needs it: no other authority is trusted.",
     ),
     Variable::plain(
         "HEADCOUNT_REDIS_TIMEOUT_MS",
-        "500",
-        "For one call with its redirects and retries; half of it for one command. Longer than a healthy server's pauses (a fork, a slow script), short enough to buffer a visit while its caller waits.",
+        "250",
+        "For one command; a call with its redirects and retries takes at most twice as long. Longer than a healthy server's pauses (a fork, a slow script), short enough to buffer a visit while its caller waits.",
     ),
     Variable::plain("HEADCOUNT_REDIS_CONNECT_TIMEOUT_MS", "500", "For a connection with its handshakes."),
     Variable::plain(
         "HEADCOUNT_REDIS_CALLS_PER_NODE",
-        "4096",
-        "Calls under way per node; more are refused. A node answers so many in some 50 ms.",
+        "512",
+        "Calls under way per node and kind; more are refused. A node answers so many in a few milliseconds.",
     ),
     Variable::plain("HEADCOUNT_DATA_DIR", "headcount-data", "Folder of the embedded store."),
     Variable::plain(
@@ -286,16 +276,16 @@ pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
 fn store(read: &mut Reader<'_>) -> StoreChoice {
     let dir = read.value("HEADCOUNT_DATA_DIR", |text| Ok(PathBuf::from(text)));
     let url = read.optional("HEADCOUNT_REDIS_URL", |text| RedisUrl::parse(text).map(|url| (text.to_owned(), url.tls)));
-    let deadline = read.value("HEADCOUNT_REDIS_TIMEOUT_MS", values::milliseconds(20..=60_000));
+    let command_timeout = read.value("HEADCOUNT_REDIS_TIMEOUT_MS", values::milliseconds(10..=60_000));
     let (text, tls) = url.clone().unwrap_or_default();
     let redis = RedisConfig {
         user: read.optional("HEADCOUNT_REDIS_USERNAME", |text| Ok(text.to_owned())),
         password: read.optional("HEADCOUNT_REDIS_PASSWORD", |text| Ok(text.to_owned())),
         ca_pem: read.optional("HEADCOUNT_REDIS_CA_FILE", values::pem_file),
         connect_timeout: read.value("HEADCOUNT_REDIS_CONNECT_TIMEOUT_MS", values::milliseconds(10..=60_000)),
-        // A node that hangs leaves the other half for a second try elsewhere.
-        command_timeout: deadline / 2,
-        deadline,
+        command_timeout,
+        // A call may be redirected or tried once more within the time of two commands.
+        deadline: 2 * command_timeout,
         calls_per_node: read.value("HEADCOUNT_REDIS_CALLS_PER_NODE", values::count(1..=1_000_000)),
         ..RedisConfig::new(text)
     };
@@ -347,16 +337,6 @@ fn check_together(config: &Config, read: &mut Reader<'_>) {
             if read.is_given(name) {
                 read.reject("HEADCOUNT_REDIS_URL", format!("must be set, because {name} is"));
             }
-        }
-    }
-}
-
-impl std::fmt::Debug for StoreChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StoreChoice::Embedded { dir } => f.debug_struct("Embedded").field("dir", dir).finish(),
-            // Its URL and password are secrets.
-            StoreChoice::Redis(_) => f.write_str("Redis(..)"),
         }
     }
 }

@@ -116,7 +116,7 @@ impl Counters for EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Raises one sketch, creating it; with a past expiry, removes it.
+    /// Raises one sketch, creating it.
     async fn raise(
         &self,
         address: &SketchAddress,
@@ -126,8 +126,8 @@ impl EmbeddedStore {
         let key = Key::sketch(address);
         let (expires_ms, now_ms) = (format::expiry_of(expires_at), self.now_ms());
         let raise = |rows: &mut Shard| {
-            if expires_ms <= now_ms {
-                return Ok(((), remove(rows, &key)));
+            if expires_ms <= now_ms && !rows.contains_key(&key) {
+                return Ok(((), Durability::Stored));
             }
             let row = rows.entry(key.clone()).or_default();
             let durability = row.raise(expires_ms, now_ms, change).map_err(|error| corrupt(&key, error))?;
@@ -135,10 +135,6 @@ impl EmbeddedStore {
         };
         self.committer.write(&key, raise).await
     }
-}
-
-fn remove(rows: &mut Shard, key: &Key) -> Durability {
-    rows.get_mut(key).map_or(Durability::Stored, |row| row.remove())
 }
 
 /// Widens the layout that stands, if it must be, and lengthens its life as that of a sketch.
@@ -149,12 +145,8 @@ fn note(
     expires_ms: i64,
     now_ms: i64,
 ) -> Result<(Layout, Durability), StoreError> {
-    if expires_ms <= now_ms {
-        return Ok((Layout::of(shards), remove(rows, key)));
-    }
-    let row = rows.entry(key.clone()).or_default();
     let (mut layout, mut until_ms) = (Layout::of(shards), expires_ms);
-    if let Some(value) = row.value() {
+    if let Some(value) = rows.get(key).and_then(|row| row.value()) {
         let standing = format::layout_of(value).zip(format::expiry_ms(key.table, value));
         let (standing, standing_ms) = standing.ok_or_else(|| corrupt(key, "not a layout"))?;
         if standing_ms > now_ms {
@@ -162,6 +154,10 @@ fn note(
             until_ms = format::longer(standing_ms, expires_ms);
         }
     }
+    if until_ms <= now_ms {
+        return Ok((layout, rows.get_mut(key).map_or(Durability::Stored, |row| row.remove())));
+    }
+    let row = rows.entry(key.clone()).or_default();
     let value = format::layout_value(until_ms, layout);
     let durability = if row.value() == Some(&value) { row.seen() } else { row.set(value) };
     Ok((layout, durability))

@@ -120,7 +120,8 @@ impl Row {
         self.seen()
     }
 
-    /// Raises a sketch by `change`, which says whether anything grew. An expired sketch starts anew.
+    /// Raises a sketch by `change`, which says whether anything grew. An expired sketch starts anew; one that would be
+    /// past its expiry also after this write is removed.
     pub fn raise(
         &mut self,
         expires_ms: i64,
@@ -134,6 +135,9 @@ impl Row {
             Live::AsStored | Live::Value(_) | Live::Gone => decoded(self.stored.as_ref())?,
         };
         let until_ms = format::longer(standing_ms, expires_ms);
+        if until_ms <= now_ms {
+            return Ok(self.remove());
+        }
         let grew = change(&mut sketch);
         self.live = Live::Sketch { sketch, expires_ms: until_ms };
         self.warm = true;

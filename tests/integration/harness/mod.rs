@@ -1,4 +1,18 @@
-//! Starts what the tests need, on free loopback ports, and cleans up whatever happens.
+//! Starts what the tests need, on free loopback ports, and cleans up whatever happens: a passing test by drop, a
+//! panic by drop, a killed test binary by the watchdog (`process.rs`).
+//!
+//! | file | what it starts |
+//! |---|---|
+//! | `redis.rs` | one redis-server or valkey-server, plain or with TLS and an ACL user |
+//! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
+//! | `gateway.rs` | the real binary, and a client for its two listeners |
+
+pub mod cluster;
+pub mod gateway;
+pub mod process;
+pub mod redis;
+pub mod resp;
+pub mod tls;
 
 use std::time::Duration;
 
