@@ -116,3 +116,40 @@ fn help<'a>(variables: impl Iterator<Item = &'a Variable>) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_with(arguments: &[&str], pairs: &[(&str, &str)]) -> (ExitCode, bool) {
+        let cli = Cli::try_parse_from(std::iter::once(&"headcount").chain(arguments)).unwrap();
+        let mut served = false;
+        let code = run(cli, &Environment::of(pairs.iter().copied()), |_| {
+            served = true;
+            ExitCode::SUCCESS
+        });
+        (code, served)
+    }
+
+    #[test]
+    fn it_serves_unless_told_otherwise_or_set_up_badly() {
+        assert_eq!(run_with(&[], &[("HEADCOUNT_SHARD", "8")]), (ExitCode::SUCCESS, true));
+        assert_eq!(run_with(&[], &[("HEADCOUNT_SHARDS", "12")]), (ExitCode::FAILURE, false));
+        assert_eq!(run_with(&["config"], &[]), (ExitCode::SUCCESS, false));
+    }
+
+    #[test]
+    fn check_fails_on_unknown_names_but_not_on_service_links() {
+        assert_eq!(run_with(&["check"], &[]).0, ExitCode::SUCCESS);
+        assert_eq!(run_with(&["check"], &[("HEADCOUNT_SHARD", "8")]).0, ExitCode::FAILURE);
+        assert_eq!(run_with(&["check"], &[("HEADCOUNT_PORT", "tcp://10.0.0.1:80")]).0, ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn the_documented_table_is_the_one_in_the_code() {
+        let page = include_str!("../docs/CONFIGURATION.md");
+        let documented =
+            page.split("<!-- environment -->\n").nth(1).and_then(|rest| rest.split("<!-- /environment -->").next());
+        assert_eq!(documented, Some(markdown(VARIABLES).as_str()), "`headcount config --markdown` prints the table");
+    }
+}

@@ -17,6 +17,7 @@ use reader::Reader;
 use variable::{BadValue, Effective, UnknownName, Variable};
 
 use crate::adapters::redis::RedisConfig;
+use crate::adapters::redis::address::RedisUrl;
 use crate::api::server::ServerConfig;
 use crate::api::state::{AdminToken, ApiConfig};
 use crate::domain::element::HashKey;
@@ -274,8 +275,9 @@ pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
 
 fn store(read: &mut Reader<'_>) -> StoreChoice {
     let dir = read.value("HEADCOUNT_DATA_DIR", |text| Ok(PathBuf::from(text)));
-    let url = read.optional("HEADCOUNT_REDIS_URL", values::redis_url);
+    let url = read.optional("HEADCOUNT_REDIS_URL", |text| RedisUrl::parse(text).map(|url| (text.to_owned(), url.tls)));
     let command_timeout = read.value("HEADCOUNT_REDIS_TIMEOUT_MS", values::milliseconds(10..=60_000));
+    let (text, tls) = url.clone().unwrap_or_default();
     let redis = RedisConfig {
         user: read.optional("HEADCOUNT_REDIS_USERNAME", |text| Ok(text.to_owned())),
         password: read.optional("HEADCOUNT_REDIS_PASSWORD", |text| Ok(text.to_owned())),
@@ -285,12 +287,20 @@ fn store(read: &mut Reader<'_>) -> StoreChoice {
         // A call may be redirected or tried once more within the time of two commands.
         deadline: 2 * command_timeout,
         calls_per_node: read.value("HEADCOUNT_REDIS_CALLS_PER_NODE", values::count(1..=1_000_000)),
-        ..RedisConfig::new(url.clone().unwrap_or_default())
+        ..RedisConfig::new(text)
     };
-    match url {
-        Some(_) => StoreChoice::Redis(redis),
-        None => StoreChoice::Embedded { dir },
+    let Some(_) = url else { return StoreChoice::Embedded { dir } };
+    match (tls, read.is_given("HEADCOUNT_REDIS_CA_FILE")) {
+        (true, false) => read.reject(
+            "HEADCOUNT_REDIS_CA_FILE",
+            "must be set beside a rediss:// URL: the PEM file of the authority that signed the servers' certificates",
+        ),
+        (false, true) => {
+            read.reject("HEADCOUNT_REDIS_CA_FILE", "must not be set beside a redis:// URL; write rediss://")
+        }
+        _ => {}
     }
+    StoreChoice::Redis(redis)
 }
 
 fn hashing(read: &mut Reader<'_>) -> HashingChoice {
@@ -328,5 +338,139 @@ fn check_together(config: &Config, read: &mut Reader<'_>) {
                 read.reject("HEADCOUNT_REDIS_URL", format!("must be set, because {name} is"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(pairs: &[(&str, &str)]) -> Environment {
+        Environment::of(pairs.iter().copied())
+    }
+
+    /// What is said of these settings, one line each.
+    fn complaints(pairs: &[(&str, &str)]) -> Vec<String> {
+        match load(&environment(pairs)) {
+            Ok(_) => Vec::new(),
+            Err(bad) => bad.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    #[test]
+    fn the_defaults_of_the_table_are_those_of_the_parts() {
+        let config = load(&environment(&[])).unwrap().config;
+        assert_eq!(config.report, ReportConfig::default());
+        assert_eq!(config.local, LocalConfig::default());
+        assert_eq!(config.push, PushConfig::default());
+        assert_eq!(config.stop, StopConfig::default());
+        assert_eq!(config.server, ServerConfig::default());
+        assert_eq!(config.api.body_timeout, ApiConfig::default().body_timeout);
+        assert_eq!(config.defaults.retention, Retention::DEFAULT);
+        assert_eq!(config.defaults.shards.count(), 16);
+        assert_eq!(config.hashing, HashingChoice::Keyed(None));
+        assert!(matches!(config.store, StoreChoice::Embedded { dir } if dir == PathBuf::from("headcount-data")));
+    }
+
+    #[test]
+    fn every_bad_value_is_reported_at_once_with_its_rule_and_no_secret() {
+        let told = complaints(&[
+            ("HEADCOUNT_LISTEN", "tcp://10.0.0.1:8080"),
+            ("HEADCOUNT_SHARDS", "12"),
+            ("HEADCOUNT_HASH_KEY", "not-a-key-but-secret"),
+            ("HEADCOUNT_BUFFER_MB", "-1"),
+            ("HEADCOUNT_REDIS_URL", "http://user:secret@redis:6379"),
+            ("HEADCOUNT_LOG", "headcount=loud"),
+            ("HEADCOUNT_CORS_ORIGINS", "https://shop.example/path"),
+            ("HEADCOUNT_USER_HEADER", "X User"),
+            ("HEADCOUNT_CONNECTIONS_MAX", "tcp://10.0.0.1:8080"),
+        ]);
+        let names: Vec<&str> = told.iter().map(|line| line.split(['=', ' ']).next().unwrap()).collect();
+        for name in ["LISTEN", "SHARDS", "HASH_KEY", "BUFFER_MB", "REDIS_URL", "LOG", "CORS_ORIGINS", "USER_HEADER"] {
+            assert!(names.contains(&format!("HEADCOUNT_{name}").as_str()), "{name}: {told:#?}");
+        }
+        assert_eq!(told.len(), 9, "{told:#?}");
+        assert!(
+            told.contains(&"HEADCOUNT_SHARDS=\"12\" must be a power of two from 1 to 1024".to_owned()),
+            "{told:#?}"
+        );
+        let text = told.join("\n");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(text.contains("not a URL"), "{text}");
+    }
+
+    #[test]
+    fn an_admin_listener_that_others_reach_needs_a_token() {
+        let open = ("HEADCOUNT_ADMIN_LISTEN", "0.0.0.0:9090");
+        assert_eq!(
+            complaints(&[open]),
+            [
+                "HEADCOUNT_ADMIN_TOKEN must be set, because HEADCOUNT_ADMIN_LISTEN (0.0.0.0:9090) is not a loopback address"
+            ]
+        );
+        assert!(complaints(&[open, ("HEADCOUNT_ADMIN_TOKEN", "0123456789abcdef")]).is_empty());
+        assert!(complaints(&[("HEADCOUNT_ADMIN_LISTEN", "[::1]:9090")]).is_empty());
+    }
+
+    #[test]
+    fn settings_of_a_forgotten_redis_do_not_start_an_embedded_store() {
+        let told = complaints(&[("HEADCOUNT_REDIS_PASSWORD", "secret")]);
+        assert_eq!(told, ["HEADCOUNT_REDIS_URL must be set, because HEADCOUNT_REDIS_PASSWORD is"]);
+        assert_eq!(complaints(&[("HEADCOUNT_REDIS_URL", "rediss://redis")]).len(), 1);
+    }
+
+    #[test]
+    fn secrets_come_from_files_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "from-the-file\n").unwrap();
+        let path = file.to_str().unwrap();
+        let config = load(&environment(&[("HEADCOUNT_ADMIN_TOKEN_FILE", path)])).unwrap().config;
+        assert_eq!(config.api.admin_token, Some(AdminToken::new("from-the-file".into())));
+        let both = complaints(&[("HEADCOUNT_ADMIN_TOKEN_FILE", path), ("HEADCOUNT_ADMIN_TOKEN", "x")]);
+        assert_eq!(both, ["HEADCOUNT_ADMIN_TOKEN must not be set beside HEADCOUNT_ADMIN_TOKEN_FILE"]);
+        assert_eq!(complaints(&[("HEADCOUNT_HASH_KEY_FILE", "/nowhere/key")]).len(), 1);
+    }
+
+    #[test]
+    fn what_is_shown_holds_no_secret_and_marks_defaults() {
+        let loaded = load(&environment(&[
+            ("HEADCOUNT_REDIS_URL", "redis://app:pass@redis:6379"),
+            ("HEADCOUNT_ADMIN_TOKEN", "hunter2hunter2"),
+            ("HEADCOUNT_SHARDS", "32"),
+        ]))
+        .unwrap();
+        let line = |name: &str| loaded.effective.iter().find(|line| line.name == name).unwrap().clone();
+        assert_eq!(line("HEADCOUNT_REDIS_URL").value, "redis://(secret)@redis:6379");
+        assert_eq!(line("HEADCOUNT_ADMIN_TOKEN").value, "(secret)");
+        assert!(!line("HEADCOUNT_SHARDS").is_default && line("HEADCOUNT_BUFFER_MB").is_default);
+        let all = format!("{loaded:?}");
+        assert!(!all.contains("hunter2"), "{all}");
+    }
+
+    #[test]
+    fn unknown_names_are_told_with_the_nearest_and_kubernetes_is_not_blamed() {
+        let pairs = [
+            ("HEADCOUNT_SHARD", "8"),
+            ("HEADCOUNT_COLOUR", "red"),
+            ("HEADCOUNT_SHARDS_FILE", "/x"),
+            ("HEADCOUNT_PORT", "tcp://10.0.0.1:80"),
+            ("HEADCOUNT_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("HEADCOUNT_PORT_8080_TCP_ADDR", "10.0.0.1"),
+            ("HEADCOUNT_SERVICE_HOST", "10.0.0.1"),
+            ("HEADCOUNT_ADMIN_SERVICE_PORT_HTTP", "9090"),
+            ("OTHER", "1"),
+        ];
+        let unknown = load(&environment(&pairs)).unwrap().unknown;
+        let of = |name: &str| unknown.iter().find(|unknown| unknown.name == name).unwrap();
+        assert_eq!(of("HEADCOUNT_SHARD").nearest, Some("HEADCOUNT_SHARDS"));
+        let links = unknown.iter().filter(|unknown| unknown.is_service_link).count();
+        assert_eq!((unknown.len(), links), (8, 5), "{unknown:#?}");
+        assert!(!of("HEADCOUNT_COLOUR").is_service_link && !of("HEADCOUNT_SHARDS_FILE").is_service_link);
+    }
+
+    #[test]
+    fn an_empty_value_is_no_value() {
+        assert!(complaints(&[("HEADCOUNT_SHARDS", ""), ("HEADCOUNT_HASH_KEY", "")]).is_empty());
     }
 }

@@ -65,18 +65,6 @@ pub fn token(text: &str) -> Result<String, String> {
     Err("must be visible ASCII without spaces, because it travels in a header".into())
 }
 
-/// Never repeats the URL: it may hold a password.
-pub fn redis_url(text: &str) -> Result<String, String> {
-    let rest = ["redis://", "rediss://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    let place = rest.map(|rest| rest.rsplit_once('@').map_or(rest, |(_, place)| place));
-    match place {
-        None => Err("must begin with redis:// or rediss://".into()),
-        Some(place) if place.contains(',') => Err("must name one node; the others are found through it".into()),
-        Some("") => Err("must name a host, like redis://redis:6379".into()),
-        Some(_) => Ok(text.to_owned()),
-    }
-}
-
 pub fn pem_file(path: &str) -> Result<Vec<u8>, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
     match CertificateDer::pem_slice_iter(&bytes).next() {
