@@ -152,6 +152,7 @@ impl Deployment for RedisDeployment {
             let seed = topology.seed();
             nodes.push(NodeHealth { name: seed.address.to_string(), up: false, detail: seed.last_error() });
         }
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
         Health { nodes, warnings: topology.warnings() }
     }
 

@@ -281,8 +281,9 @@ async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
             connection.usable.store(right, Ordering::Release);
         }
     }
-    connection.usable.store(false, Ordering::Release);
-    let _closing = tokio::time::timeout(pause, client.quit()).await;
+    if connection.usable.swap(false, Ordering::AcqRel) {
+        let _closing = tokio::time::timeout(pause, client.quit()).await;
+    }
     running.abort();
 }
 
