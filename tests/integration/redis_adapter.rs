@@ -134,6 +134,32 @@ pub async fn scripts_may_be_forgotten(config: &RedisConfig, ports: &[u16]) {
     assert!(tasks.finish(PATIENCE).await);
 }
 
+/// Connections that break under load are replaced, and no caller of anything repeatable hears of it.
+pub async fn lost_connections_are_not_noticed(config: &RedisConfig, ports: &[u16]) {
+    let (stores, tasks) = started(config).await;
+    let counter = fresh("lost");
+    let stop = Arc::new(AtomicBool::new(false));
+    let fault = AtomicU64::new(u64::MAX);
+    let workers = join_all((0..16u64).map(|worker| {
+        let (address, stop, fault, stores) = (address(&counter, 64 * worker as u16), &stop, &fault, &stores);
+        async move { load(stores, &address, worker, Instant::now(), stop, fault, None).await }
+    }));
+    let cuts = async {
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            join_all(ports.iter().map(|&port| command(port, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])))
+                .await;
+        }
+        stop.store(true, Ordering::SeqCst);
+    };
+    let (figures, ()) = tokio::join!(workers, cuts);
+    for one in figures {
+        assert_eq!(one.failures, 0, "{one:?}");
+    }
+    assert!(*stores.counters.changes().borrow() > 0, "whoever remembers writes is told");
+    assert!(tasks.finish(PATIENCE).await);
+}
+
 /// What happened to one shard's calls while a node failed.
 #[derive(Debug, Default)]
 pub struct Figures {

@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use super::chance::random;
 use super::keys::{self, Key};
-use super::node::Role;
 use super::reply::{Command, NodeError, Reply};
 use super::router::{Call, Router};
 use super::scripts;
+use super::settings::Role;
 use crate::domain::counter::{Counter, SketchAddress};
 use crate::domain::element::Element;
 use crate::domain::ring::{Layout, Shards};

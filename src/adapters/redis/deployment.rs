@@ -7,11 +7,11 @@ use bytes::Bytes;
 
 use super::counters::read_time;
 use super::keys::{self, REGISTRY_BUCKETS};
-use super::node::Role;
 use super::records::confirmed;
 use super::reply::{Command, Reply};
 use super::router::{Call, Router};
 use super::scripts;
+use super::settings::Role;
 use super::topology::members;
 use crate::domain::element::{HashKey, UserHashing};
 use crate::store::StoreFuture;

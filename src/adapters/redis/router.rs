@@ -23,8 +23,9 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::chance::jitter;
-use super::node::{Node, Role};
+use super::node::Node;
 use super::reply::{Command, NodeError, Redirect, Reply};
+use super::settings::Role;
 use super::topology::Topology;
 use crate::store::error::StoreError;
 
@@ -85,8 +86,8 @@ fn step(error: &NodeError, repeatable: bool, patient: bool) -> Step {
         NodeError::NoScript => Step::SendSource,
         NodeError::TryAgain if !patient => Step::GiveUp,
         NodeError::TryAgain | NodeError::NotNow(_) | NodeError::NotSent(_) => Step::Pause,
-        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) if repeatable => Step::Pause,
-        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) => Step::GiveUp,
+        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) | NodeError::TimedOut(_) if repeatable => Step::Pause,
+        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) | NodeError::TimedOut(_) => Step::GiveUp,
         NodeError::LeftAlone(_) | NodeError::Overloaded(_) => Step::GiveUp,
         NodeError::WrongType(_)
         | NodeError::Corrupt(_)
@@ -128,7 +129,7 @@ impl Router {
         loop {
             let asking = asked.is_some();
             let Some(node) = asked.take().or_else(|| self.topology.view().owner(call.slot).cloned()) else {
-                self.pause(end, &nobody(call.slot)).await?;
+                self.pause(end, &self.nobody(call.slot)).await?;
                 continue;
             };
             let pending = &call.commands[results.len()..];
@@ -166,6 +167,15 @@ impl Router {
                 }
             }
         }
+    }
+
+    fn nobody(&self, slot: u16) -> NodeError {
+        NodeError::NotSent(if self.topology.contacted() {
+            format!("no node is known to own slot {slot}")
+        } else {
+            let seed = self.topology.seed();
+            format!("{} was not reached yet: {}", seed.address, seed.last_error())
+        })
     }
 
     /// Takes a step, which `node` gave the reason for.
@@ -267,7 +277,7 @@ impl Router {
                 let pipeline: Vec<Command> = chunk.iter().map(|one| commands[one.index].1.clone()).collect();
                 match &node {
                     Some(node) => answers.extend(node.pipeline(role, &pipeline, asking, self.command_timeout).await),
-                    None => answers.extend(chunk.iter().map(|one| Err(nobody(commands[one.index].0)))),
+                    None => answers.extend(chunk.iter().map(|one| Err(self.nobody(commands[one.index].0)))),
                 }
             }
             group.into_iter().zip(answers).map(move |(one, answer)| (one, node.clone(), answer)).collect::<Vec<_>>()
@@ -294,10 +304,6 @@ enum Next {
     Never,
 }
 
-fn nobody(slot: u16) -> NodeError {
-    NodeError::NotSent(format!("no node is known to own slot {slot}"))
-}
-
 /// A reply that the protocol promises is not there. Not reached as long as one result per command holds.
 fn missing() -> StoreError {
     StoreError::Unavailable("a reply is missing".into())
@@ -322,10 +328,10 @@ mod tests {
             assert_eq!(next(NodeError::LeftAlone(text())), Step::GiveUp);
             assert_eq!(next(NodeError::Overloaded(text())), Step::GiveUp);
             assert_eq!(next(NodeError::WrongType(text())), Step::Answer);
-            let in_doubt = if repeatable { Step::Pause } else { Step::GiveUp };
-            assert_eq!(next(NodeError::Ambiguous(text())), in_doubt);
-            let in_doubt = if repeatable { Step::Pause } else { Step::GiveUp };
-            assert_eq!(next(NodeError::ClusterDown(text())), in_doubt);
+            for in_doubt in [NodeError::Ambiguous(text()), NodeError::TimedOut(text()), NodeError::ClusterDown(text())]
+            {
+                assert_eq!(next(in_doubt), if repeatable { Step::Pause } else { Step::GiveUp });
+            }
         }
         assert_eq!(step(&NodeError::TryAgain, true, false), Step::GiveUp);
     }
