@@ -5,8 +5,13 @@
 
 mod accuracy;
 mod contract;
+mod cross_slot;
 mod durability;
 mod economy;
+mod endings;
+mod faults;
 mod harness;
+mod layouts;
+mod poison;
 mod real_log;
 mod soft;
