@@ -6,3 +6,4 @@
 mod contract;
 mod durability;
 mod harness;
+mod redis_faults;
