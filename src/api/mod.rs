@@ -14,6 +14,7 @@ pub mod cors;
 pub mod error;
 pub mod id;
 pub mod json;
+pub mod listeners;
 pub mod openapi;
 pub mod ops;
 pub mod problem;

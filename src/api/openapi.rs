@@ -1,5 +1,10 @@
 //! The OpenAPI 3.1 document, made from the handlers.
 
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::Response;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -7,7 +12,10 @@ use utoipa::{Modify, OpenApi};
 
 use super::admin::{campaigns, events};
 use super::ops;
+use super::problem::Problem;
 use super::public::{claims, counts, visits};
+use super::response::json_no_store;
+use super::state::AppState;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -37,11 +45,22 @@ use super::public::{claims, counts, visits};
         ops::livez,
         ops::readyz,
         ops::metrics,
-        ops::openapi,
+        openapi,
     ),
     modifiers(&SecondForms, &Token)
 )]
 pub struct Document;
+
+/// This document.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    tag = "ops",
+    responses((status = 200, description = "The OpenAPI 3.1 document", body = Object))
+)]
+pub async fn openapi(_: Arc<AppState>, _: Request) -> Result<Response, Problem> {
+    Ok(json_no_store(StatusCode::OK, &Document::openapi()))
+}
 
 /// Calls that answer as another one does: the form without an id in the path, or another method.
 /// (method, path, method of the other, path of the other)

@@ -7,9 +7,8 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde::Serialize;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::ToSchema;
 
-use super::openapi::Document;
 use super::problem::{Kind, Problem, ProblemBody};
 use super::query::{Known, Query};
 use super::response::{NO_STORE, json_no_store};
@@ -77,17 +76,6 @@ pub async fn readyz(app: Arc<AppState>, request: Request) -> Result<Response, Pr
 #[utoipa::path(get, path = "/metrics", tag = "ops", responses((status = 200, description = "Metrics", body = String)))]
 pub async fn metrics(app: Arc<AppState>, _: Request) -> Result<Response, Problem> {
     Ok(text(app.metrics.render(), "text/plain; version=0.0.4; charset=utf-8"))
-}
-
-/// This document.
-#[utoipa::path(
-    get,
-    path = "/openapi.json",
-    tag = "ops",
-    responses((status = 200, description = "The OpenAPI 3.1 document", body = Object))
-)]
-pub async fn openapi(_: Arc<AppState>, _: Request) -> Result<Response, Problem> {
-    Ok(json_no_store(StatusCode::OK, &Document::openapi()))
 }
 
 fn verbose(app: &AppState) -> ReadinessAnswer {

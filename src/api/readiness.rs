@@ -1,8 +1,9 @@
 //! Whether this process wants traffic, and what it knows of its store.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::store::deployment::Health;
+use crate::store::deployment::{Deployment, Health};
 
 /// Two switches and a look at the store.
 ///
@@ -12,14 +13,12 @@ use crate::store::deployment::Health;
 pub struct Readiness {
     contacted: AtomicBool,
     draining: AtomicBool,
-    health: Box<dyn Fn() -> Health + Send + Sync>,
-    store: String,
+    store: Arc<dyn Deployment>,
 }
 
 impl Readiness {
-    /// `store`: where the store is, without secrets. `health`: what the last calls to it showed; must not ask it.
-    pub fn new(store: String, health: impl Fn() -> Health + Send + Sync + 'static) -> Self {
-        Self { contacted: AtomicBool::new(false), draining: AtomicBool::new(false), health: Box::new(health), store }
+    pub fn new(store: Arc<dyn Deployment>) -> Self {
+        Self { contacted: AtomicBool::new(false), draining: AtomicBool::new(false), store }
     }
 
     /// The store was reached: latches.
@@ -44,11 +43,13 @@ impl Readiness {
         self.is_contacted() && !self.is_draining()
     }
 
+    /// What the last calls to the store showed; asks nothing.
     pub fn health(&self) -> Health {
-        (self.health)()
+        self.store.health()
     }
 
-    pub fn store(&self) -> &str {
-        &self.store
+    /// Where the store is, without secrets.
+    pub fn store(&self) -> String {
+        self.store.describe()
     }
 }

@@ -8,7 +8,7 @@ use super::admin::{campaigns, events};
 use super::public::{claims, counts, visits};
 use super::routes::Routes;
 use super::state::AppState;
-use super::{cors, ops};
+use super::{cors, openapi, ops};
 
 /// What product backends and front ends call.
 pub fn public_router(state: Arc<AppState>) -> Router {
@@ -56,7 +56,7 @@ pub fn admin_routes(state: Arc<AppState>) -> Routes {
         .get("/livez", ops::livez)
         .get("/readyz", ops::readyz)
         .get("/metrics", ops::metrics)
-        .get("/openapi.json", ops::openapi)
+        .get("/openapi.json", openapi::openapi)
         .with_token()
         // Campaigns
         .get("/v1/campaigns", campaigns::list)

@@ -133,8 +133,7 @@ fn authorize(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
     if scheme_is_bearer && token.matches(given[7..].trim_ascii()) {
         return Ok(());
     }
-    let detail =
-        "Send `Authorization: Bearer` with the token that the process was started with (HEADCOUNT_ADMIN_TOKEN).";
+    let detail = "Send `Authorization: Bearer` with the admin token that the process was started with.";
     Err(Problem::field_with_detail(Kind::Unauthorized, "Authorization", "must carry the admin token", detail))
 }
 

@@ -53,6 +53,18 @@ impl Default for ServerConfig {
     }
 }
 
+impl ServerConfig {
+    /// The admin listener's bounds: a quarter of the connections and requests, and the same timeouts.
+    #[must_use]
+    pub fn for_admin(self) -> Self {
+        Self {
+            connections_max: (self.connections_max / 4).max(1),
+            requests_max: (self.requests_max / 4).max(1),
+            ..self
+        }
+    }
+}
+
 /// Connections that the kernel completes while the accept loop is busy; the kernel caps it at `somaxconn`.
 const BACKLOG: u32 = 4_096;
 

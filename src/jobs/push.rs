@@ -190,10 +190,16 @@ impl Pusher {
         // Taken before the store is read: what is raised later waits for the next round.
         let taken: Vec<Option<Taken>> = cells.iter().map(|cell| cell.begin_push()).collect();
         let stored = self.counters.read(&addresses).await;
-        let pushes = cells.iter().zip(taken).zip(stored).map(|((cell, taken), stored)| async move {
-            let outcome = self.push(cell, taken.as_ref(), stored).await;
-            self.settle(cell, taken.is_some(), outcome)
-        });
+        // Collected first: a stream over a borrowing closure is not Send for every lifetime, as tasks must be.
+        let pushes: Vec<_> = cells
+            .iter()
+            .zip(taken)
+            .zip(stored)
+            .map(|((cell, taken), stored)| async move {
+                let outcome = self.push(cell, taken.as_ref(), stored).await;
+                self.settle(cell, taken.is_some(), outcome)
+            })
+            .collect();
         let outcomes: Vec<Round> = futures_util::stream::iter(pushes).buffer_unordered(PUSHES_AT_ONCE).collect().await;
         for outcome in outcomes {
             round.pushed += outcome.pushed;

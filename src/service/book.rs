@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::error::ServiceError;
+use super::identity::Identity;
 use crate::domain::id::{CampaignId, EventId};
 use crate::domain::period::Retention;
 use crate::domain::ring::Shards;
@@ -46,17 +47,16 @@ pub struct Book {
     pub events: Arc<RecordMemory<EventDocument>>,
     pub campaigns: Arc<RecordMemory<CampaignDocument>>,
     pub defaults: Defaults,
-    /// Of this process's hash key.
-    pub fingerprint: String,
+    pub identity: Arc<Identity>,
 }
 
 impl Book {
-    pub fn new(records: Arc<dyn Records>, defaults: Defaults, fingerprint: String, tasks: &Tasks) -> Self {
+    pub fn new(records: Arc<dyn Records>, defaults: Defaults, identity: Arc<Identity>, tasks: &Tasks) -> Self {
         Self {
             events: Arc::new(RecordMemory::new(records.clone(), 0, tasks.clone())),
             campaigns: Arc::new(RecordMemory::new(records, CAMPAIGN_SERIALS, tasks.clone())),
             defaults,
-            fingerprint,
+            identity,
         }
     }
 
@@ -110,10 +110,11 @@ impl Book {
 
     /// Refuses a record that was counted under another hash key (red-team A8).
     pub fn check_fingerprint<D: Document>(&self, document: &D) -> Result<(), ServiceError> {
-        if document.fingerprint() == self.fingerprint {
+        let mine = self.identity.fingerprint()?;
+        if document.fingerprint() == mine {
             return Ok(());
         }
-        Err(ServiceError::OtherHashKey { mine: self.fingerprint.clone(), theirs: document.fingerprint().to_owned() })
+        Err(ServiceError::OtherHashKey { mine: mine.to_owned(), theirs: document.fingerprint().to_owned() })
     }
 
     fn without_record(&self, serial: u64) -> EventFacts {

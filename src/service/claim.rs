@@ -11,10 +11,11 @@ use super::admissions::{Admissions, Permit};
 use super::book::{Book, CampaignFacts};
 use super::crowd::{Admitted, Crowd};
 use super::error::{OpeningHours, ServiceError};
+use super::identity::Identity;
 use super::merge::{Merger, Question};
 use crate::domain::campaign::{CampaignState, Schedule, admissions_per_reading, overshoot_places};
 use crate::domain::counter::{Counter, Subject};
-use crate::domain::element::{Element, UserHashing};
+use crate::domain::element::Element;
 use crate::domain::estimate::{self, Estimate};
 use crate::domain::id::{CampaignId, UserId};
 use crate::domain::period::{Period, Retention};
@@ -70,7 +71,7 @@ pub struct Claims {
     merger: Arc<Merger>,
     readings: Arc<Readings>,
     store_clock: Arc<StoreClock>,
-    hashing: UserHashing,
+    identity: Arc<Identity>,
     admissions: Cache<u64, Arc<Admissions>>,
 }
 
@@ -88,10 +89,10 @@ impl Claims {
         crowd: Arc<Crowd>,
         merger: Arc<Merger>,
         readings: Arc<Readings>,
-        (store_clock, hashing): (Arc<StoreClock>, UserHashing),
+        (store_clock, identity): (Arc<StoreClock>, Arc<Identity>),
     ) -> Self {
         let admissions = Cache::builder().max_capacity(CAMPAIGNS_MAX).build();
-        Self { book, crowd, merger, readings, store_clock, hashing, admissions }
+        Self { book, crowd, merger, readings, store_clock, identity, admissions }
     }
 
     /// Admits while the estimate and this process's own admissions since the reading stay under the quota. A user is
@@ -104,7 +105,7 @@ impl Claims {
             CampaignState::NotOpen => return Ok(SoftClaim::NotOpen(now.hours)),
             CampaignState::Open => {}
         }
-        let element = self.hashing.element(user);
+        let element = self.identity.hashing()?.element(user);
         let account = self.admissions.get_with(now.facts.serial, Arc::default);
         let deadline = Instant::now() + CLAIM_WAIT_MAX;
         loop {

@@ -110,12 +110,13 @@ impl Events {
         settings: EventSettings,
         if_match: Option<u64>,
     ) -> Result<(EventView, bool), ServiceError> {
+        let fingerprint = self.book.identity.fingerprint()?;
         let change = |old: Option<&EventDocument>| {
             Ok(EventDocument {
                 shards: settings.shards.map(Shards::count),
                 retention_days: settings.retention.map(Retention::get),
                 generation: old.map_or(0, |old| old.generation),
-                fingerprint: self.book.fingerprint.clone(),
+                fingerprint: fingerprint.to_owned(),
             })
         };
         let (document, version) = self.change(event, if_match, change).await?;
@@ -125,6 +126,7 @@ impl Events {
     /// Starts a new generation: counts go, settings stay. Answers when no process writes the old one any more: a
     /// process acts on what it knows of a record for `record_memory::AGE_MAX` at most (red-team B7).
     pub async fn reset(&self, event: &EventId, if_match: Option<u64>) -> Result<EventView, ServiceError> {
+        let fingerprint = self.book.identity.fingerprint()?;
         let now_ms = u64::try_from(self.deployment.now_ms().await?).unwrap_or(0);
         let change = |old: Option<&EventDocument>| {
             let generation = old.map_or(0, |old| old.generation);
@@ -132,7 +134,7 @@ impl Events {
                 shards: old.and_then(|old| old.shards),
                 retention_days: old.and_then(|old| old.retention_days),
                 generation: (generation + 1).max(now_ms),
-                fingerprint: self.book.fingerprint.clone(),
+                fingerprint: fingerprint.to_owned(),
             })
         };
         let (document, version) = self.change(event, if_match, change).await?;
@@ -203,7 +205,7 @@ impl Campaigns {
             paused: false,
             closed: false,
             created_at: now,
-            fingerprint: self.book.fingerprint.clone(),
+            fingerprint: self.book.identity.fingerprint()?.to_owned(),
         };
         match self.records.put(RecordKind::Campaign, campaign.as_str(), 0, document.encode()).await? {
             Put::Written { version } => {

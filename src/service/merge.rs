@@ -25,6 +25,7 @@ use crate::domain::sketch::wire;
 use crate::local::cells::{CellCache, CellsKey};
 use crate::local::readings::KnownReading;
 use crate::local::store_clock::StoreClock;
+use crate::runtime::random::random_name;
 use crate::store::counters::{AnswerKey, Counters, Lease, Published, PublishedView};
 use crate::store::error::StoreError;
 
@@ -137,7 +138,7 @@ impl Merger {
 
     async fn next(&self, question: &Question, last: Option<&KnownReading>) -> Result<KnownReading, StoreError> {
         let lease = self.lease(last.map_or(Duration::ZERO, |last| last.merge));
-        let token = random_token();
+        let token = random_name();
         let deadline = Instant::now() + 2 * LEASE_MAX;
         loop {
             let sent = Instant::now();
@@ -329,13 +330,6 @@ fn union_here(sketches: &[&Sketch]) -> Result<f64, StoreError> {
         all.merge(sketch);
     }
     all.estimate().map_err(|_| StoreError::Corrupt("the union is saturated".into()))
-}
-
-fn random_token() -> String {
-    let mut bytes = [0; 8];
-    // Without randomness from the system nothing else of the process is safe either.
-    getrandom::fill(&mut bytes).expect("the system gives random bytes");
-    format!("{:016x}", u64::from_le_bytes(bytes))
 }
 
 #[cfg(test)]

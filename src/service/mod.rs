@@ -5,6 +5,7 @@ pub mod book;
 pub mod claim;
 pub mod crowd;
 pub mod error;
+pub mod identity;
 pub mod manage;
 pub mod merge;
 pub mod report;

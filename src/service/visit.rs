@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::book::{Book, EventFacts};
 use super::crowd::{Admitted, Crowd, Settled};
 use super::error::{ServiceError, VisitRejection};
+use super::identity::Identity;
 use crate::domain::counter::{Counter, Subject};
-use crate::domain::element::UserHashing;
 use crate::domain::id::{EventId, UserId};
 use crate::domain::period::{Calendar, Period};
 use crate::local::cells::{CellsKey, CounterCells};
@@ -40,7 +40,7 @@ impl Taken {
 pub struct Visits {
     pub book: Arc<Book>,
     pub crowd: Arc<Crowd>,
-    pub hashing: UserHashing,
+    pub identity: Arc<Identity>,
     pub calendar: Calendar,
     pub clock: Clock,
 }
@@ -53,17 +53,19 @@ impl Visits {
         users: &[UserId<'_>],
         at: Option<Timestamp>,
     ) -> Result<Taken, ServiceError> {
+        let hashing = self.identity.hashing()?;
         let facts = self.book.event_for_visits(event).await?;
         let cells = self.cells(event, &facts, at)?;
         let mut admitted = Admitted::default();
         for user in users {
-            admitted.add(&cells, self.hashing.element(*user));
+            admitted.add(&cells, hashing.element(*user));
         }
         taken(self.crowd.settle(admitted).await?)
     }
 
     /// Visits of many events: a bad one never spoils the others, but a full buffer refuses all before any is written.
     pub async fn record_many(&self, visits: &[NewVisit<'_>]) -> Result<(Taken, Vec<VisitRejection>), ServiceError> {
+        let hashing = self.identity.hashing()?;
         let mut admitted = Admitted::default();
         let mut rejections = Vec::new();
         for (index, visit) in visits.iter().enumerate() {
@@ -72,7 +74,7 @@ impl Visits {
                 Err(error) => Err(error),
             };
             match cells {
-                Ok(cells) => admitted.add(&cells, self.hashing.element(visit.user)),
+                Ok(cells) => admitted.add(&cells, hashing.element(visit.user)),
                 Err(error) => rejections.push(VisitRejection { index, error }),
             }
         }

@@ -1,5 +1,8 @@
 //! What must hold for every sketch, tried on generated ones.
 
+use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
+
 use headcount::domain::sketch::atomic::AtomicRegisters;
 use headcount::domain::sketch::hash::Hit;
 use headcount::domain::sketch::registers::{RANK_MAX, REGISTERS, Sketch};
@@ -76,6 +79,7 @@ proptest! {
     fn atomic_registers_are_a_sketch(hits in vec(hits(RANK_MAX), 0..400), other in sketches(RANK_MAX)) {
         let (mut plain, atomic) = (Sketch::new(), AtomicRegisters::new());
         let empty_bytes = atomic.bytes();
+        prop_assert_eq!(empty_bytes, size_of::<AtomicRegisters>());
         let mut pages = std::collections::BTreeSet::new();
         for hit in hits {
             let growth_bytes = if pages.contains(&(hit.index / 256)) { 0 } else { 256 };
@@ -95,27 +99,35 @@ proptest! {
     }
 }
 
-/// Many threads, the same elements: every raise of a register is reported to exactly one of them, and none is lost.
+/// One thread climbs every register rank by rank while two go to the top at once. No raise may be lost to a lower one
+/// that began earlier, and the top is reached by exactly one of the two.
 #[test]
 fn threads_that_raise_together_lose_nothing() {
-    let atomic = AtomicRegisters::new();
-    let hits: Vec<Hit> = (0..20_000).map(|n| Hit { index: n % REGISTERS as u16, rank: (n % 3 + 1) as u8 }).collect();
-    let mut plain = Sketch::new();
-    hits.iter().for_each(|hit| {
-        plain.raise(*hit);
-    });
-    let raised: usize = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| hits.iter().filter(|hit| hit.rank == 3 && atomic.raise(**hit)).count()))
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    let threes = hits.iter().filter(|hit| hit.rank == 3).map(|hit| hit.index).collect::<std::collections::HashSet<_>>();
-    assert_eq!(raised, threes.len());
-    hits.iter().for_each(|hit| {
-        atomic.raise(*hit);
-    });
-    assert_eq!(atomic.snapshot(), plain);
+    const TOP: u8 = 30;
+    for _ in 0..300 {
+        let atomic = AtomicRegisters::new();
+        let start = Barrier::new(3);
+        let raise = |index, rank| usize::from(atomic.raise(Hit { index, rank }));
+        let indexes = 0..REGISTERS as u16;
+        let reached: usize = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                indexes.clone().for_each(|index| {
+                    (1..TOP).for_each(|rank| {
+                        raise(index, rank);
+                    })
+                });
+            });
+            let jump = || {
+                start.wait();
+                indexes.clone().map(|index| raise(index, TOP)).sum()
+            };
+            let jumps: [ScopedJoinHandle<usize>; 2] = std::array::from_fn(|_| scope.spawn(jump));
+            jumps.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(reached, REGISTERS);
+        assert!(atomic.snapshot().ranks().iter().all(|rank| *rank == TOP));
+    }
 }
 
 #[test]

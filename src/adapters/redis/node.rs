@@ -136,9 +136,12 @@ impl Node {
             Role::Bulk => (&self.permits[1], 2),
             Role::Confirm | Role::Poll => (&self.permits[2], 3),
         };
-        let Ok(_permit) = permits.try_acquire() else {
+        // A burst waits its turn, within its own deadline; who waits is bounded by the requests that are let in.
+        let asked = Instant::now();
+        let Ok(Ok(_permit)) = tokio::time::timeout(within, permits.acquire()).await else {
             return all(commands, &NodeError::Overloaded(format!("{} calls to {}", self.settings.calls, self.address)));
         };
+        let within = within.saturating_sub(asked.elapsed());
         if !lock(&self.breaker).admit(Instant::now()) {
             return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
         }
