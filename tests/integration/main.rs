@@ -14,4 +14,6 @@ mod harness;
 mod layouts;
 mod poison;
 mod real_log;
+mod redis_adapter;
+mod redis_faults;
 mod soft;

@@ -58,6 +58,7 @@ pub struct Node {
     seen: Mutex<Option<Identity>>,
     last_error: Mutex<String>,
     retired: CancellationToken,
+    made: Instant,
 }
 
 struct Connection {
@@ -84,6 +85,7 @@ impl Node {
             seen: Mutex::default(),
             last_error: Mutex::default(),
             retired,
+            made: Instant::now(),
         })
     }
 
@@ -143,8 +145,14 @@ impl Node {
         if !lock(&self.breaker).admit(Instant::now()) {
             return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
         }
-        let results = self.exchange(self.connection(connection), commands, asking, within).await;
-        self.judge(&results);
+        let connection = self.connection(connection);
+        // A connection that was never up says nothing about the node yet: a new node's first calls, which come before its
+        // connections stand, would open the breaker and fail those behind them.
+        let new = connection.times.load(Ordering::Relaxed) == 0 && self.made.elapsed() < self.settings.connect_timeout;
+        let results = self.exchange(connection, commands, asking, within).await;
+        if !new {
+            self.judge(&results);
+        }
         results
     }
 
