@@ -3,6 +3,7 @@
 //! `harness` starts them on free loopback ports and cleans up, also after a panic or a kill. Each other module is about
 //! one promise; a test reads as a sentence.
 
+mod bad_input;
 mod contract;
 mod durability;
 mod harness;
