@@ -199,4 +199,19 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn every_call_stands_in_the_page_for_callers() {
+        let page = include_str!("../../docs/API.md");
+        let (public, admin) = (public_routes(), admin_routes());
+        for (method, path) in public.documented().iter().chain(admin.documented()) {
+            let named = page.lines().any(|line| {
+                let ends = ["`", "?", " "].map(|end| format!("{path}{end}"));
+                line.contains(method) && ends.iter().any(|whole| line.contains(whole.as_str()))
+            });
+            let in_curl = path.replace("{event}", "launch").replace("{campaign}", "tickets");
+            let shown = page.lines().any(|line| line.starts_with("curl") && line.contains(&in_curl));
+            assert!(named || shown, "{method} {path} is not in docs/API.md");
+        }
+    }
 }
