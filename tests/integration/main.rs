@@ -4,6 +4,7 @@
 //! one promise; a test reads as a sentence.
 
 mod accuracy;
+mod bad_input;
 mod contract;
 mod cross_slot;
 mod durability;
