@@ -4,7 +4,9 @@
 //! one promise; a test reads as a sentence.
 
 mod accuracy;
+mod agreement;
 mod bad_input;
+mod calls;
 mod contract;
 mod cross_slot;
 mod durability;
