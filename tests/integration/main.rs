@@ -7,3 +7,4 @@ mod bad_input;
 mod contract;
 mod durability;
 mod harness;
+mod http;
