@@ -20,9 +20,14 @@ redis.pcall('UNLINK', KEYS[2])
 if merge.err then
   return merge
 end
--- PFMERGE creates keys without an expiry. NX for a new key, GT for a retention that was raised.
+-- PFMERGE creates keys without an expiry. NX for a new key, GT for a retention that was raised, neither for a time that
+-- is over: then the sketch goes at once.
 if ARGV[2] ~= '' then
-  redis.call('EXPIREAT', KEYS[1], ARGV[2], 'NX')
-  redis.call('EXPIREAT', KEYS[1], ARGV[2], 'GT')
+  if tonumber(ARGV[2]) <= tonumber(redis.call('TIME')[1]) then
+    redis.call('EXPIREAT', KEYS[1], ARGV[2])
+  else
+    redis.call('EXPIREAT', KEYS[1], ARGV[2], 'NX')
+    redis.call('EXPIREAT', KEYS[1], ARGV[2], 'GT')
+  end
 end
 return 1

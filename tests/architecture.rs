@@ -132,7 +132,8 @@ fn scripts_say_their_contract() {
     for path in files(&folder, "lua") {
         let text = read(&path);
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let header: String = text.lines().take_while(|line| line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        assert!(text.starts_with("--[["), "lua/{name} does not begin with its contract");
+        let header = text.split("]]").next().unwrap_or("");
         for word in ["KEYS", "ARGV", "eply"] {
             assert!(header.contains(word), "lua/{name}: the header does not say {word}");
         }

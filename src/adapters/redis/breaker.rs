@@ -1,4 +1,4 @@
-//! A breaker per node: after a few failures in a row a node is left alone for a moment, so that its callers fail at once
+//! A breaker per node: after a few calls in a row without an answer a node is left alone for a moment, so that its callers fail at once
 //! instead of each waiting for the time to run out.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// One failure is a lost packet, two are bad luck; with three a healthy node is rarely left alone, and a dead one costs
+/// One timeout is a lost packet, two are bad luck; with three a healthy node is rarely left alone, and a dead one costs
 /// at most three timeouts.
 const FAILURES: u32 = 3;
 /// Shorter, and a stopped node is asked so often that callers wait for it; longer, and a node that is back idles.

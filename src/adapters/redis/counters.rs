@@ -4,9 +4,11 @@
 //! EXPIREAT … NX. The third, EXPIREAT … GT, is needed only where a retention was raised: NX does nothing on a key that
 //! has an expiry, GT nothing on one that has none. This process sends it with its first write of each (key, expiry);
 //! a later write of the same finds either the key with that expiry or a later one (GT of some process put it there, and
-//! none lowers it), or a key made anew after a loss, for which NX is enough.
+//! none lowers it), or a key made anew after a loss, for which NX is enough. An expiry that is over is sent without a
+//! condition: the sketch goes at once.
 
-use std::sync::Mutex;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -14,13 +16,15 @@ use tokio::sync::watch;
 
 use super::chance::random;
 use super::keys::{self, Key};
-use super::node::Role;
 use super::reply::{Command, NodeError, Reply};
 use super::router::{Call, Router};
 use super::scripts;
+use super::settings::Role;
 use crate::domain::counter::{Counter, SketchAddress};
 use crate::domain::element::Element;
 use crate::domain::ring::{Layout, Shards};
+use crate::domain::sketch::wire;
+use crate::runtime::clock::Clock;
 use crate::store::StoreFuture;
 use crate::store::counters::{AnswerKey, Counters, Lease, Published, PublishedView, StoreFutureOf};
 use crate::store::error::StoreError;
@@ -29,9 +33,6 @@ use crate::store::error::StoreError;
 const PUBLISHED_MS: u64 = 60_000;
 /// What stands in a marker key: the counter's sketches count.
 const SHARDED: &[u8] = b"sharded";
-/// Longer than any sketch Redis writes (dense 12,304; a sparse body needs at most two bytes a register). Longer ones
-/// have crashed servers (CVE-2025-32023) and are not passed on.
-const SKETCH_BYTES_MAX: usize = 16 + 2 * 16_384;
 /// Slots that a union tries: one may be on the move, another's node down.
 const UNION_TRIES: u64 = 3;
 /// Entries of `Raised`; at a hundred bytes each some megabytes. When it is full it is emptied, which costs each key one
@@ -39,35 +40,41 @@ const UNION_TRIES: u64 = 3;
 const RAISED_MAX: usize = 65_536;
 
 pub struct RedisCounters {
-    router: std::sync::Arc<Router>,
+    router: Arc<Router>,
     changes: watch::Receiver<u64>,
+    clock: Clock,
     raised: Mutex<Raised>,
 }
 
 /// The (key, expiry) pairs that this process has sent EXPIREAT … GT for.
 #[derive(Default)]
 struct Raised {
-    done: std::collections::HashSet<(Bytes, i64)>,
+    done: HashSet<(Bytes, i64)>,
 }
 
 impl RedisCounters {
-    pub fn new(router: std::sync::Arc<Router>, changes: watch::Receiver<u64>) -> Self {
-        Self { router, changes, raised: Mutex::default() }
+    pub fn new(router: Arc<Router>, changes: watch::Receiver<u64>) -> Self {
+        // Expiries are judged by the servers' clocks in the end, which no test sets: a settable one has no use here.
+        let clock = Clock::real();
+        Self { router, changes, clock, raised: Mutex::default() }
     }
 
-    /// True the first time a key is written with this expiry.
+    /// True if EXPIREAT … GT was sent for this key and expiry.
     fn is_raised(&self, key: &Key, at_s: i64) -> bool {
-        // A set that a panic left behind is at worst one EXPIREAT short of an entry.
-        let raised = self.raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        raised.done.contains(&(key.text.clone(), at_s))
+        self.raised().done.contains(&(key.text.clone(), at_s))
     }
 
     fn note_raised(&self, key: &Key, at_s: i64) {
-        let mut raised = self.raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut raised = self.raised();
         if raised.done.len() >= RAISED_MAX {
             raised.done.clear();
         }
         raised.done.insert((key.text.clone(), at_s));
+    }
+
+    fn raised(&self) -> MutexGuard<'_, Raised> {
+        // Whatever a panic left behind, the worst is an EXPIREAT that is sent once more.
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn add_elements(
@@ -79,21 +86,21 @@ impl RedisCounters {
         let add = Command::new("PFADD").arg(key.text.clone());
         let add = elements.iter().fold(add, |add, element| add.arg(Bytes::copy_from_slice(element.as_bytes())));
         let mut commands = vec![add];
-        let at_s = expires_at.map(seconds);
-        let mut raises = false;
-        if let Some(at_s) = at_s {
-            commands.push(expire(&key, at_s, "NX"));
-            raises = !self.is_raised(&key, at_s);
-            if raises {
-                commands.push(expire(&key, at_s, "GT"));
-            }
+        let Some(expires_at) = expires_at else {
+            return self.router.call(Call::new(key.slot, commands)).await.map(drop);
+        };
+        let at_s = seconds(expires_at);
+        if expires_at <= self.clock.now() {
+            commands.push(Command::new("EXPIREAT").arg(key.text.clone()).number(at_s));
+            return self.router.call(Call::new(key.slot, commands)).await.map(drop);
         }
+        commands.push(expire(&key, at_s, "NX"));
+        if self.is_raised(&key, at_s) {
+            return self.router.call(Call::new(key.slot, commands)).await.map(drop);
+        }
+        commands.push(expire(&key, at_s, "GT"));
         self.router.call(Call::new(key.slot, commands)).await?;
-        if let Some(at_s) = at_s
-            && raises
-        {
-            self.note_raised(&key, at_s);
-        }
+        self.note_raised(&key, at_s);
         Ok(())
     }
 
@@ -101,7 +108,7 @@ impl RedisCounters {
         if blobs.is_empty() {
             return Ok(0);
         }
-        blobs.iter().try_for_each(plausible)?;
+        blobs.iter().try_for_each(well_formed)?;
         let mut failed = StoreError::Unavailable("no try".into());
         for _ in 0..UNION_TRIES {
             let keys = keys::temporary(random(), random(), blobs.len());
@@ -211,7 +218,7 @@ impl Counters for RedisCounters {
         expires_at: Option<Timestamp>,
     ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            plausible(&blob)?;
+            well_formed(&blob)?;
             let (sketch, beside) = (keys::sketch(address), keys::temporary_beside(address, random()));
             let expiry = expires_at.map_or(String::new(), |at| seconds(at).to_string());
             let command = scripts::SKETCH_MERGE.call([&sketch, &beside].into_iter()).arg(blob).arg(expiry);
@@ -291,11 +298,9 @@ fn seconds(at: Timestamp) -> i64 {
     at.as_second() + i64::from(at.subsec_nanosecond() > 0)
 }
 
-fn plausible(blob: &Bytes) -> Result<(), StoreError> {
-    if blob.len() > SKETCH_BYTES_MAX {
-        return Err(StoreError::Corrupt(format!("a sketch of {} bytes", blob.len())));
-    }
-    Ok(())
+/// Malformed sketches have crashed servers (CVE-2025-32023): none is passed on to one.
+fn well_formed(blob: &Bytes) -> Result<(), StoreError> {
+    wire::decode(blob).map(drop).map_err(|error| StoreError::Corrupt(format!("a malformed sketch: {error}")))
 }
 
 fn read_shards(reply: &Reply) -> Result<Shards, StoreError> {

@@ -7,11 +7,11 @@ use bytes::Bytes;
 
 use super::counters::read_time;
 use super::keys::{self, REGISTRY_BUCKETS};
-use super::node::Role;
 use super::records::confirmed;
 use super::reply::{Command, Reply};
 use super::router::{Call, Router};
 use super::scripts;
+use super::settings::Role;
 use super::topology::members;
 use crate::domain::element::{HashKey, UserHashing};
 use crate::store::StoreFuture;
@@ -152,6 +152,7 @@ impl Deployment for RedisDeployment {
             let seed = topology.seed();
             nodes.push(NodeHealth { name: seed.address.to_string(), up: false, detail: seed.last_error() });
         }
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
         Health { nodes, warnings: topology.warnings() }
     }
 

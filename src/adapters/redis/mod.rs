@@ -25,6 +25,7 @@ pub mod records;
 pub mod reply;
 pub mod router;
 pub mod scripts;
+pub mod settings;
 pub mod slots;
 pub mod tags;
 pub mod tls;
@@ -38,8 +39,8 @@ use tokio::sync::watch;
 use crate::runtime::tasks::Tasks;
 use crate::store::Stores;
 use address::RedisUrl;
-use node::NodeSettings;
 use router::Router;
+use settings::NodeSettings;
 use tls::tls_config;
 use topology::Topology;
 

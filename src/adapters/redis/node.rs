@@ -23,7 +23,7 @@ use fred::clients::Client;
 use fred::interfaces::{ClientLike, EventInterface};
 use fred::types::config::{Config, Options, ReconnectPolicy, Server, ServerConfig, TlsConnector};
 use fred::types::{Builder, ClusterHash, CustomCommand, Value};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,18 +31,7 @@ use super::address::Address;
 use super::breaker::Breaker;
 use super::chance::jitter;
 use super::reply::{Command, NodeError, Reply, info_field};
-use crate::runtime::tasks::Tasks;
-
-/// Which of a node's connections a call takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    Fast,
-    Bulk,
-    /// Calls that end in WAIT.
-    Confirm,
-    /// Who owns which slots; nothing a caller waits for.
-    Poll,
-}
+use super::settings::{Identity, NodeSettings, Role};
 
 /// Connections of a node: two fast ones, one of each other role.
 const CONNECTIONS: usize = 5;
@@ -52,28 +41,9 @@ const RECONNECT_PAUSE_MS: u32 = 50;
 /// Data that no acknowledgement came for in this time ends a connection: a machine that vanished sends no RST.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
 
-/// How nodes are reached. One value serves all nodes of a store.
-pub struct NodeSettings {
-    pub user: Option<String>,
-    pub password: Option<String>,
-    pub tls: Option<Arc<rustls::ClientConfig>>,
-    pub connect_timeout: Duration,
-    /// Calls under way at once, for each role.
-    pub calls: usize,
-    pub tasks: Tasks,
-    /// Told when a node is reached again, or was restarted.
-    pub changes: watch::Sender<u64>,
-}
-
-/// Who a server says it is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
-    /// Its id in the cluster; None: it is not part of one.
-    pub cluster_id: Option<String>,
-    /// Another one after each restart.
-    pub run_id: String,
-    pub version: String,
-}
+/// How long calls wait for a connection that was lost or is new, before they fail at once: time for one more attempt to
+/// connect, and to find out who was promoted in a planned failover.
+const RECONNECT_GRACE: Duration = Duration::from_millis(250);
 
 /// One server.
 pub struct Node {
@@ -88,11 +58,14 @@ pub struct Node {
     seen: Mutex<Option<Identity>>,
     last_error: Mutex<String>,
     retired: CancellationToken,
+    made: Instant,
 }
 
 struct Connection {
     client: Client,
     usable: AtomicBool,
+    /// Since when it is not usable, while it is not.
+    down_since: Mutex<Instant>,
     /// How often it became usable.
     times: AtomicU64,
 }
@@ -112,6 +85,7 @@ impl Node {
             seen: Mutex::default(),
             last_error: Mutex::default(),
             retired,
+            made: Instant::now(),
         })
     }
 
@@ -162,24 +136,34 @@ impl Node {
             Role::Bulk => (&self.permits[1], 2),
             Role::Confirm | Role::Poll => (&self.permits[2], 3),
         };
-        let Ok(_permit) = permits.try_acquire() else {
+        // A burst waits its turn, within its own deadline; who waits is bounded by the requests that are let in.
+        let asked = Instant::now();
+        let Ok(Ok(_permit)) = tokio::time::timeout(within, permits.acquire()).await else {
             return all(commands, &NodeError::Overloaded(format!("{} calls to {}", self.settings.calls, self.address)));
         };
+        let within = within.saturating_sub(asked.elapsed());
         if !lock(&self.breaker).admit(Instant::now()) {
             return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
         }
-        let results = self.exchange(self.connection(connection), commands, asking, within).await;
-        self.judge(&results);
+        let connection = self.connection(connection);
+        // A connection that was never up says nothing about the node yet: a new node's first calls, which come before its
+        // connections stand, would open the breaker and fail those behind them.
+        let new = connection.times.load(Ordering::Relaxed) == 0 && self.made.elapsed() < self.settings.connect_timeout;
+        let results = self.exchange(connection, commands, asking, within).await;
+        if !new {
+            self.judge(&results);
+        }
         results
     }
 
-    /// Tells the breaker. Any reply, also an error, shows a server that answers.
+    /// Tells the breaker. Any reply, also an error, shows a server that answers. Only silence counts against it: a lost
+    /// connection shows by itself, and what was not sent shows nothing.
     fn judge(&self, results: &[Result<Reply, NodeError>]) {
-        let failure = results.iter().find_map(|result| match result {
-            Err(NodeError::NotSent(text) | NodeError::Ambiguous(text)) => Some(text),
-            _ => None,
-        });
-        let Some(text) = failure else { return lock(&self.breaker).succeeded() };
+        let text = match results.iter().find_map(|result| result.as_ref().err()) {
+            Some(NodeError::TimedOut(text)) => text,
+            Some(NodeError::NotSent(_) | NodeError::LeftAlone(_) | NodeError::Ambiguous(_)) => return,
+            _ => return lock(&self.breaker).succeeded(),
+        };
         lock(&self.last_error).clone_from(text);
         if lock(&self.breaker).failed(Instant::now()) {
             metrics::counter!("headcount_store_breaker_open_total").increment(1);
@@ -195,16 +179,22 @@ impl Node {
         within: Duration,
     ) -> Vec<Result<Reply, NodeError>> {
         if !connection.usable.load(Ordering::Acquire) {
-            return all(commands, &NodeError::NotSent(format!("no connection to {}", self.address)));
+            let text = format!("no connection to {}", self.address);
+            let is_new = lock(&connection.down_since).elapsed() < RECONNECT_GRACE;
+            return all(commands, &if is_new { NodeError::NotSent(text) } else { NodeError::LeftAlone(text) });
         }
-        let answers = send(&connection.client, commands, asking, within, true).await;
-        let wanted = commands.len() * if asking { 2 } else { 1 };
-        if answers.len() != wanted {
+        let mut answers = send(&connection.client, commands, asking, within, true).await;
+        for answer in &mut answers {
+            if let Err(NodeError::NotSent(text) | NodeError::Ambiguous(text) | NodeError::TimedOut(text)) = answer {
+                *text = format!("{}: {text}", self.address);
+            }
+        }
+        let skip = usize::from(asking);
+        if answers.len() != commands.len() * (1 + skip) {
             // A pipeline that could not be sent, or whose time ran out, answers with a single error.
             let error = answers.into_iter().find_map(Result::err);
             return all(commands, &error.unwrap_or(NodeError::Ambiguous("replies are missing".into())));
         }
-        let skip = usize::from(asking);
         answers.into_iter().skip(skip).step_by(1 + skip).collect()
     }
 
@@ -212,7 +202,12 @@ impl Node {
     fn connection(self: &Arc<Self>, index: usize) -> Arc<Connection> {
         let connection = self.connections[index].get_or_init(|| {
             let client = build(&self.address, &self.settings);
-            let connection = Arc::new(Connection { client, usable: AtomicBool::new(false), times: AtomicU64::new(0) });
+            let connection = Arc::new(Connection {
+                client,
+                usable: AtomicBool::new(false),
+                down_since: Mutex::new(Instant::now()),
+                times: AtomicU64::new(0),
+            });
             let (node, supervised) = (self.clone(), connection.clone());
             self.settings.tasks.spawn("redis connection", async move { supervise(&node, &supervised, index).await });
             connection
@@ -222,10 +217,9 @@ impl Node {
 
     /// Takes note of who answers; false: it is not who it must be.
     fn recognise(&self, found: Identity, index: usize, again: bool) -> bool {
-        if let (Some(expected), Some(id)) = (&self.expected_id, &found.cluster_id)
-            && expected != id
-        {
-            *lock(&self.last_error) = format!("{} is now node {id}", self.address);
+        if self.expected_id.is_some() && self.expected_id != found.cluster_id {
+            let id = found.cluster_id.as_deref().unwrap_or("of no cluster");
+            *lock(&self.last_error) = format!("at {} there is now a node {id}", self.address);
             return false;
         }
         let before = lock(&self.seen).replace(found.clone());
@@ -237,6 +231,14 @@ impl Node {
         }
         lock(&self.breaker).succeeded();
         true
+    }
+}
+
+impl Connection {
+    fn is_down(&self) {
+        if self.usable.swap(false, Ordering::AcqRel) {
+            *lock(&self.down_since) = Instant::now();
+        }
     }
 }
 
@@ -255,7 +257,7 @@ async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
         let check = tokio::select! {
             () = node.retired.cancelled() => break,
             ended = &mut running => {
-                connection.usable.store(false, Ordering::Release);
+                connection.is_down();
                 if let Ok(Err(error)) = ended {
                     *lock(&node.last_error) = error.details().to_string();
                     tracing::debug!(node = %node.address, error = %error, "connection ended");
@@ -265,7 +267,7 @@ async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
                 false
             }
             error = lost.recv() => {
-                connection.usable.store(false, Ordering::Release);
+                connection.is_down();
                 if let Ok((error, _)) = error {
                     *lock(&node.last_error) = error.details().to_string();
                 }
@@ -281,8 +283,9 @@ async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
             connection.usable.store(right, Ordering::Release);
         }
     }
-    connection.usable.store(false, Ordering::Release);
-    let _closing = tokio::time::timeout(pause, client.quit()).await;
+    if connection.usable.swap(false, Ordering::AcqRel) {
+        let _closing = tokio::time::timeout(pause, client.quit()).await;
+    }
     running.abort();
 }
 
@@ -290,16 +293,15 @@ async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
 async fn identify(client: &Client, within: Duration) -> Option<Identity> {
     let info = send(client, &[Command::new("INFO").arg("server")], false, within, false).await.pop()?.ok()?;
     let Reply::Bytes(info) = info else { return None };
-    let info = String::from_utf8_lossy(&info).into_owned();
-    let field = |name: &str| info_field(&info, name).map(str::to_string);
-    let cluster_id = if field("redis_mode").as_deref() == Some("cluster") {
+    let info = String::from_utf8_lossy(&info);
+    let cluster_id = if info_field(&info, "redis_mode") == Some("cluster") {
         let id = send(client, &[Command::new("CLUSTER").arg("MYID")], false, within, false).await.pop()?.ok()?;
         let Reply::Bytes(id) = id else { return None };
         Some(String::from_utf8_lossy(&id).into_owned())
     } else {
         None
     };
-    Some(Identity { cluster_id, run_id: field("run_id")?, version: field("redis_version").unwrap_or_default() })
+    Some(Identity { cluster_id, run_id: info_field(&info, "run_id")?.to_string() })
 }
 
 async fn send(
@@ -359,7 +361,8 @@ fn classify(error: &fred::error::Error) -> NodeError {
         {
             NodeError::parse(text)
         }
-        // Timeout, IO, "Too many failed write attempts.", "Canceled.": sent, perhaps.
+        (ErrorKind::Timeout, _) => NodeError::TimedOut(text.to_string()),
+        // IO, "Too many failed write attempts.", "Canceled.": sent, perhaps.
         _ => NodeError::Ambiguous(text.to_string()),
     }
 }

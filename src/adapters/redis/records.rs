@@ -11,10 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::keys::{self, REGISTRY_BUCKETS};
-use super::node::Role;
 use super::reply::{Command, NodeError, Reply};
 use super::router::{Call, Router};
 use super::scripts;
+use super::settings::Role;
 use crate::store::StoreFuture;
 use crate::store::error::StoreError;
 use crate::store::records::{Page, Put, Record, RecordKind, Records};

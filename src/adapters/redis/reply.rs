@@ -105,8 +105,8 @@ pub struct Redirect {
 
 /// Why a command has no answer.
 ///
-/// The command certainly **did not run** with every kind but `ClusterDown` and `Ambiguous` (fred gives all commands
-/// under way on a connection the CLUSTERDOWN that one of them got) and the kinds of failure in the middle of a script
+/// The command certainly **did not run** with every kind but `Ambiguous`, `TimedOut`, `ClusterDown` (fred gives
+/// all commands under way on a connection the CLUSTERDOWN that one of them got) and the kinds of failure in the middle of a script
 /// (`Corrupt`, `WrongType`, `Refused`), where what the script did before stays done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeError {
@@ -132,8 +132,10 @@ pub enum NodeError {
     LeftAlone(String),
     /// Never left this process: too many calls are under way.
     Overloaded(String),
-    /// Sent, and nothing heard: it may or may not have run.
+    /// Sent, and the connection broke: it may or may not have run.
     Ambiguous(String),
+    /// Sent, and no reply came in time: it may or may not have run, or may run yet.
+    TimedOut(String),
 }
 
 impl NodeError {
@@ -182,7 +184,8 @@ impl From<NodeError> for StoreError {
             | NodeError::NotNow(text)
             | NodeError::NotSent(text)
             | NodeError::LeftAlone(text)
-            | NodeError::Ambiguous(text) => StoreError::Unavailable(text),
+            | NodeError::Ambiguous(text)
+            | NodeError::TimedOut(text) => StoreError::Unavailable(text),
             NodeError::Overloaded(text) => StoreError::Overloaded(text),
             NodeError::WrongType(text) | NodeError::Corrupt(text) => StoreError::Corrupt(text),
             NodeError::OutOfMemory(text) | NodeError::Denied(text) | NodeError::Refused(text) => {

@@ -23,8 +23,9 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::chance::jitter;
-use super::node::{Node, Role};
+use super::node::Node;
 use super::reply::{Command, NodeError, Redirect, Reply};
+use super::settings::Role;
 use super::topology::Topology;
 use crate::store::error::StoreError;
 
@@ -85,8 +86,8 @@ fn step(error: &NodeError, repeatable: bool, patient: bool) -> Step {
         NodeError::NoScript => Step::SendSource,
         NodeError::TryAgain if !patient => Step::GiveUp,
         NodeError::TryAgain | NodeError::NotNow(_) | NodeError::NotSent(_) => Step::Pause,
-        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) if repeatable => Step::Pause,
-        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) => Step::GiveUp,
+        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) | NodeError::TimedOut(_) if repeatable => Step::Pause,
+        NodeError::ClusterDown(_) | NodeError::Ambiguous(_) | NodeError::TimedOut(_) => Step::GiveUp,
         NodeError::LeftAlone(_) | NodeError::Overloaded(_) => Step::GiveUp,
         NodeError::WrongType(_)
         | NodeError::Corrupt(_)
@@ -127,10 +128,8 @@ impl Router {
         let mut asked: Option<Arc<Node>> = None;
         loop {
             let asking = asked.is_some();
-            let owner = asked.take().or_else(|| self.topology.view().owner(call.slot).cloned());
-            let Some(node) = owner else {
-                self.topology.refresh();
-                self.pause(end, &NodeError::NotSent(format!("no node is known to own slot {}", call.slot))).await?;
+            let Some(node) = asked.take().or_else(|| self.topology.view().owner(call.slot).cloned()) else {
+                self.pause(end, &self.nobody(call.slot)).await?;
                 continue;
             };
             let pending = &call.commands[results.len()..];
@@ -146,38 +145,23 @@ impl Router {
                 }
             }
             let Some(error) = obstacle else { return Ok(results) };
-            match step(&error, call.repeatable, call.patient) {
-                Step::Follow(to) | Step::Ask(to) if hops == HOPS => {
-                    hops = 0;
-                    self.pause(end, &NodeError::Moved(to)).await?;
-                }
-                Step::Follow(to) => {
+            match self.react(step(&error, call.repeatable, call.patient), &node, hops) {
+                Next::Owner => hops += 1,
+                Next::Asking(target) => {
                     hops += 1;
-                    metrics::counter!("headcount_store_redirects_total", "kind" => "moved").increment(1);
-                    match self.topology.target(&to, &node) {
-                        Some(target) => self.topology.moved(&to, &target),
-                        None => self.pause(end, &error).await?,
-                    }
+                    asked = Some(target);
                 }
-                Step::Ask(to) => {
-                    hops += 1;
-                    metrics::counter!("headcount_store_redirects_total", "kind" => "ask").increment(1);
-                    asked = self.topology.target(&to, &node);
-                    if asked.is_none() {
-                        self.pause(end, &error).await?;
-                    }
-                }
-                Step::SendSource => {
+                Next::Source => {
                     let next = results.len();
                     call.commands[next] = call.commands[next].clone().with_source();
                     // The node that asked for the text is the one that gets it, also behind ASKING.
                     asked = asking.then_some(node);
                 }
-                Step::Pause => {
-                    self.topology.refresh();
+                Next::Later => {
+                    hops = 0;
                     self.pause(end, &error).await?;
                 }
-                Step::GiveUp | Step::Answer => {
+                Next::Never => {
                     self.topology.refresh();
                     return Err(error.into());
                 }
@@ -185,8 +169,39 @@ impl Router {
         }
     }
 
-    /// Waits a little before the next try; the error is the answer if there is no time for one.
+    fn nobody(&self, slot: u16) -> NodeError {
+        NodeError::NotSent(if self.topology.contacted() {
+            format!("no node is known to own slot {slot}")
+        } else {
+            let seed = self.topology.seed();
+            format!("{} was not reached yet: {}", seed.address, seed.last_error())
+        })
+    }
+
+    /// Takes a step, which `node` gave the reason for.
+    fn react(&self, step: Step, node: &Node, hops: u32) -> Next {
+        match step {
+            Step::Follow(_) | Step::Ask(_) if hops >= HOPS => Next::Later,
+            Step::Follow(to) => {
+                metrics::counter!("headcount_store_redirects_total", "kind" => "moved").increment(1);
+                let Some(target) = self.topology.target(&to, node) else { return Next::Later };
+                self.topology.moved(&to, &target);
+                Next::Owner
+            }
+            Step::Ask(to) => {
+                metrics::counter!("headcount_store_redirects_total", "kind" => "ask").increment(1);
+                self.topology.target(&to, node).map_or(Next::Later, Next::Asking)
+            }
+            Step::SendSource => Next::Source,
+            Step::Pause => Next::Later,
+            Step::GiveUp | Step::Answer => Next::Never,
+        }
+    }
+
+    /// Waits a little before the next try, while the slot map is looked at again; the error is the answer if there is no
+    /// time for one.
     async fn pause(&self, end: Instant, error: &NodeError) -> Result<(), StoreError> {
+        self.topology.refresh();
         let pause = PAUSE / 4 + jitter(PAUSE * 3 / 4);
         if Instant::now() + pause >= end {
             return Err(error.clone().into());
@@ -196,57 +211,97 @@ impl Router {
     }
 
     /// Read-only commands in any slots, one result each in their order: one pipeline per node and 64 commands, all nodes
-    /// at once. What a node could not answer is asked once more by itself, so a node's loss fails only what it owns.
+    /// at once. What was sent on goes on the same way, so that a slot's move does not turn one pipeline into hundreds of
+    /// calls; a node's loss fails only what it owns.
     pub async fn batch(&self, role: Role, commands: Vec<(u16, Command)>) -> Vec<Result<Reply, StoreError>> {
-        let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
-        let view = self.topology.view().clone();
-        for (index, (slot, _)) in commands.iter().enumerate() {
-            groups.entry(view.map.owner(*slot)).or_default().push(index);
-        }
-        let commands = &commands;
-        let asked = groups.into_values().map(|indices| {
-            let node = view.owner(commands[indices[0]].0).cloned();
-            async move {
-                let mut results = Vec::with_capacity(indices.len());
-                for chunk in indices.chunks(BATCH) {
-                    results.extend(self.chunk(role, node.as_ref(), chunk, commands).await);
-                }
-                results
-            }
-        });
         let mut results: Vec<_> = commands.iter().map(|_| Err(missing())).collect();
-        for (index, result) in join_all(asked).await.into_iter().flatten() {
-            results[index] = result;
+        let mut pending: Vec<Pending> = (0..commands.len()).map(|index| Pending { index, asked: None }).collect();
+        let mut hops = 0;
+        // A long batch may take longer than a call; its second tries may not.
+        let mut end = None;
+        loop {
+            let mut later = None;
+            for (one, node, answer) in self.round(role, &commands, std::mem::take(&mut pending)).await {
+                let (index, error) = match answer {
+                    Ok(reply) => {
+                        results[one.index] = Ok(reply);
+                        continue;
+                    }
+                    Err(error) => (one.index, error),
+                };
+                results[index] = Err(error.clone().into());
+                let next = node.map_or(Next::Later, |node| self.react(step(&error, true, true), &node, hops));
+                match next {
+                    Next::Never => {}
+                    Next::Asking(target) => pending.push(Pending { index, asked: Some(target) }),
+                    Next::Owner | Next::Source => pending.push(Pending { index, asked: None }),
+                    Next::Later => {
+                        pending.push(Pending { index, asked: None });
+                        later = Some(error);
+                    }
+                }
+            }
+            hops = if later.is_some() { 0 } else { hops + 1 };
+            let end = *end.get_or_insert_with(|| Instant::now() + self.deadline);
+            let in_time = match later {
+                Some(error) => self.pause(end, &error).await.is_ok(),
+                None => Instant::now() < end,
+            };
+            if pending.is_empty() || !in_time {
+                break;
+            }
         }
+        let outcome = if results.iter().all(Result::is_ok) { "ok" } else { "partial" };
+        metrics::counter!("headcount_store_calls_total", "outcome" => outcome).increment(1);
         results
     }
 
-    async fn chunk(
+    /// Sends each command to its node, in as few pipelines as there are nodes.
+    async fn round(
         &self,
         role: Role,
-        node: Option<&Arc<Node>>,
-        indices: &[usize],
         commands: &[(u16, Command)],
-    ) -> Vec<(usize, Result<Reply, StoreError>)> {
-        let pipeline: Vec<Command> = indices.iter().map(|&index| commands[index].1.clone()).collect();
-        let answers = match node {
-            Some(node) => node.pipeline(role, &pipeline, false, self.command_timeout).await,
-            None => pipeline.iter().map(|_| Err(NodeError::NotSent(String::new()))).collect(),
-        };
-        let results = indices.iter().zip(answers).map(|(&index, answer)| async move {
-            let result = match answer {
-                Ok(reply) => Ok(reply),
-                Err(error) if step(&error, true, true) == Step::Answer => Err(error.into()),
-                Err(_) => {
-                    let (slot, command) = &commands[index];
-                    let again = self.call(Call::new(*slot, vec![command.clone()]).role(role)).await;
-                    again.and_then(|mut replies| replies.pop().ok_or_else(missing))
+        pending: Vec<Pending>,
+    ) -> Vec<(Pending, Option<Arc<Node>>, Result<Reply, NodeError>)> {
+        let view = self.topology.view().clone();
+        let mut groups: HashMap<(Option<usize>, bool), (Option<Arc<Node>>, Vec<Pending>)> = HashMap::new();
+        for one in pending {
+            let asking = one.asked.is_some();
+            let node = one.asked.clone().or_else(|| view.owner(commands[one.index].0).cloned());
+            let name = node.as_ref().map(|node| Arc::as_ptr(node) as usize);
+            groups.entry((name, asking)).or_insert_with(|| (node, Vec::new())).1.push(one);
+        }
+        let asked = groups.into_iter().map(async |((_, asking), (node, group))| {
+            let mut answers = Vec::with_capacity(group.len());
+            for chunk in group.chunks(BATCH) {
+                let pipeline: Vec<Command> = chunk.iter().map(|one| commands[one.index].1.clone()).collect();
+                match &node {
+                    Some(node) => answers.extend(node.pipeline(role, &pipeline, asking, self.command_timeout).await),
+                    None => answers.extend(chunk.iter().map(|one| Err(self.nobody(commands[one.index].0)))),
                 }
-            };
-            (index, result)
+            }
+            group.into_iter().zip(answers).map(move |(one, answer)| (one, node.clone(), answer)).collect::<Vec<_>>()
         });
-        join_all(results).await
+        join_all(asked).await.into_iter().flatten().collect()
     }
+}
+
+/// A command of a batch without its answer.
+struct Pending {
+    index: usize,
+    /// Where ASK led to, for the next try only.
+    asked: Option<Arc<Node>>,
+}
+
+/// Where the next try goes.
+enum Next {
+    Owner,
+    Asking(Arc<Node>),
+    /// To the same node, with the script's text.
+    Source,
+    /// To the owner, after a pause.
+    Later,
+    Never,
 }
 
 /// A reply that the protocol promises is not there. Not reached as long as one result per command holds.
@@ -273,10 +328,10 @@ mod tests {
             assert_eq!(next(NodeError::LeftAlone(text())), Step::GiveUp);
             assert_eq!(next(NodeError::Overloaded(text())), Step::GiveUp);
             assert_eq!(next(NodeError::WrongType(text())), Step::Answer);
-            let in_doubt = if repeatable { Step::Pause } else { Step::GiveUp };
-            assert_eq!(next(NodeError::Ambiguous(text())), in_doubt);
-            let in_doubt = if repeatable { Step::Pause } else { Step::GiveUp };
-            assert_eq!(next(NodeError::ClusterDown(text())), in_doubt);
+            for in_doubt in [NodeError::Ambiguous(text()), NodeError::TimedOut(text()), NodeError::ClusterDown(text())]
+            {
+                assert_eq!(next(in_doubt), if repeatable { Step::Pause } else { Step::GiveUp });
+            }
         }
         assert_eq!(step(&NodeError::TryAgain, true, false), Step::GiveUp);
     }

@@ -14,8 +14,9 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 
 use super::address::Address;
-use super::node::{Node, NodeSettings, Role};
+use super::node::Node;
 use super::reply::{Command, Redirect, Reply, info_field};
+use super::settings::{NodeSettings, Role};
 use super::slots::{Picture, SlotMap, merge};
 
 /// How long a poll waits for one node: a stopped one must not hold up the round that finds its successor.
@@ -225,7 +226,10 @@ impl Topology {
                 Command::new("INFO").arg("replication"),
             ];
             let answers = node.pipeline(Role::Poll, &sections, false, POLL_TIMEOUT).await;
-            let text: String = answers.into_iter().filter_map(Result::ok).filter_map(text).collect();
+            let Some(texts) = answers.into_iter().map(|answer| text(answer.ok()?)).collect::<Option<Vec<_>>>() else {
+                return; // What was seen last stands.
+            };
+            let text = texts.concat();
             warnings.extend(at_risk(&text, single).into_iter().map(|risk| format!("{}: {risk}", node.address)));
             if single
                 && let Some(replicas) = info_field(&text, "connected_slaves").and_then(|count| count.parse().ok())

@@ -93,7 +93,7 @@ impl RedisCluster {
     /// Waits until every node that answers sees all slots served, and every replica that answers is in step.
     pub async fn settled(&self) {
         eventually("a cluster in order", async || {
-            self.nodes.iter().filter(|node| node.try_command(&["PING"]).is_ok()).all(|node| {
+            self.nodes.iter().filter(|node| node.answers()).all(|node| {
                 let served = cluster_info(node, "cluster_state") == "ok"
                     && cluster_info(node, "cluster_slots_ok") == SLOTS.to_string();
                 let linked = node.info("replication", "role").as_deref() == Some("master")
@@ -117,7 +117,7 @@ impl RedisCluster {
     /// Which node serves a slot, as a majority of the answering nodes sees it; None while that is nobody.
     pub fn owner_of(&self, slot: u16) -> Option<usize> {
         let mut votes: HashMap<String, usize> = HashMap::new();
-        let answering = self.nodes.iter().filter(|node| node.try_command(&["PING"]).is_ok());
+        let answering = self.nodes.iter().filter(|node| node.answers());
         for node in answering {
             for seen in view(node).into_iter().filter(|seen| seen.serves(slot) && !seen.failed) {
                 *votes.entry(seen.id).or_default() += 1;
@@ -180,7 +180,7 @@ impl RedisCluster {
     /// Calls by command, summed over the nodes that answer. Replicas repeat their master's writes: see
     /// `master_command_calls` for what clients sent.
     pub fn command_calls(&self) -> HashMap<String, u64> {
-        sum(self.nodes.iter().filter(|node| node.try_command(&["PING"]).is_ok()))
+        sum(self.nodes.iter().filter(|node| node.answers()))
     }
 
     /// Calls by command on the nodes that serve slots now.
@@ -199,7 +199,7 @@ impl RedisCluster {
     }
 
     fn answering(&self) -> &RedisServer {
-        self.nodes.iter().find(|node| node.try_command(&["PING"]).is_ok()).expect("a node that answers")
+        self.nodes.iter().find(|node| node.answers()).expect("a node that answers")
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::process::{Process, free_port, fresh_dir};
@@ -31,6 +32,7 @@ pub struct RedisServer {
     flavor: Flavor,
     dir: PathBuf,
     process: Mutex<Process>,
+    stopped: AtomicBool,
 }
 
 impl RedisServer {
@@ -86,7 +88,7 @@ impl RedisServer {
         }
         std::fs::write(dir.join("server.conf"), config).expect("a configuration file");
         let process = Mutex::new(launch(flavor, &dir));
-        Self { port, tls, flavor, dir, process }
+        Self { port, tls, flavor, dir, process, stopped: AtomicBool::new(false) }
     }
 
     /// Waits until it answers.
@@ -138,17 +140,25 @@ impl RedisServer {
             let mut process = self.process();
             process.kill();
             *process = launch(self.flavor, &self.dir);
+            self.stopped.store(false, Ordering::SeqCst);
         }
         self.ready().await;
     }
 
     /// Lets it hang: connections stay open, nothing answers.
     pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
         self.process().signal("STOP");
     }
 
     pub fn cont(&self) {
         self.process().signal("CONT");
+        self.stopped.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether it is there; does not wait for one that was stopped.
+    pub fn answers(&self) -> bool {
+        !self.stopped.load(Ordering::SeqCst) && self.try_command(&["PING"]).is_ok()
     }
 
     /// Loses all keys.
