@@ -14,6 +14,7 @@ mod economy;
 mod endings;
 mod faults;
 mod harness;
+mod http;
 mod layouts;
 mod poison;
 mod real_log;
