@@ -147,8 +147,8 @@ mod tests {
         assert!(bomb.len() < 100_000, "{}", bomb.len());
         let problem = inflate(&bomb, LINES_BYTES_MAX).unwrap_err();
         assert_eq!(problem.named().2, "must be at most 8388608 bytes after inflation");
-        assert_eq!(inflate(&gzip(&vec![b'a'; 100]), 100).unwrap().len(), 100);
-        assert_eq!(inflate(&gzip(&vec![b'a'; 101]), 100).unwrap_err().named().0, "/problems/too-large");
+        assert_eq!(inflate(&gzip(&[b'a'; 100]), 100).unwrap().len(), 100);
+        assert_eq!(inflate(&gzip(&[b'a'; 101]), 100).unwrap_err().named().0, "/problems/too-large");
         for broken in [&b"not gzip"[..], &gzip(b"cut off")[..15], b""] {
             assert_eq!(inflate(broken, 100).unwrap_err().named().0, "/problems/malformed", "{broken:?}");
         }

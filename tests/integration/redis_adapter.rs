@@ -249,7 +249,7 @@ async fn load(
     while !stop.load(Ordering::SeqCst) {
         let call = Instant::now();
         user += 1;
-        let result = if user % 2 == 0 {
+        let result = if user.is_multiple_of(2) {
             stores.counters.add(address, &elements(user..user + 1), None).await
         } else {
             stores.counters.read(std::slice::from_ref(address)).await.remove(0).map(drop)
