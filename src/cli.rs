@@ -1,1 +1,156 @@
-//! placeholder
+//! The command line.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::environment::Environment;
+use crate::config::variable::{Effective, Shown, Variable};
+use crate::config::{Config, Loaded, VARIABLES, load};
+
+/// Headcount: how many different people came, and how many places are left.
+///
+/// Without a command it serves, until SIGTERM or SIGINT. It is set up by environment variables.
+#[derive(Parser, Debug)]
+#[command(version, about, long_about, after_help = main_variables(), after_long_help = all_variables())]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Print the settings in force, without secrets
+    Config {
+        /// As the table of docs/CONFIGURATION.md
+        #[arg(long, hide = true)]
+        markdown: bool,
+    },
+    /// Check the settings and exit: 1 if a value is bad or a HEADCOUNT_ name unknown
+    Check,
+}
+
+/// Runs what the command line asks for; `serve` is called with the settings when that is to serve.
+pub fn run(cli: Cli, environment: &Environment, serve: impl FnOnce(Config) -> ExitCode) -> ExitCode {
+    if let Some(Command::Config { markdown: true }) = cli.command {
+        print!("{}", markdown(VARIABLES));
+        return ExitCode::SUCCESS;
+    }
+    let loaded = match load(environment) {
+        Ok(loaded) => loaded,
+        Err(bad) => {
+            eprintln!("headcount: {} of the settings cannot be used:", bad.len());
+            for bad in bad {
+                eprintln!("  {bad}");
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    for unknown in &loaded.unknown {
+        eprintln!("headcount: {unknown}");
+    }
+    match cli.command {
+        None => serve(loaded.config),
+        Some(Command::Config { .. }) => {
+            print!("{}", listing(&loaded.effective));
+            ExitCode::SUCCESS
+        }
+        Some(Command::Check) => check(&loaded),
+    }
+}
+
+fn check(loaded: &Loaded) -> ExitCode {
+    if loaded.unknown.iter().any(|unknown| !unknown.is_service_link) {
+        return ExitCode::FAILURE;
+    }
+    println!("headcount: the settings are good");
+    ExitCode::SUCCESS
+}
+
+/// One line per variable, as a shell would read it.
+fn listing(effective: &[Effective]) -> String {
+    effective.iter().fold(String::new(), |mut text, line| {
+        let mark = if line.is_default { "  # default" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}={}{mark}", line.name, line.value);
+        text
+    })
+}
+
+/// The table of `docs/CONFIGURATION.md`.
+pub fn markdown(variables: &[Variable]) -> String {
+    let head = "| variable | default | what it does, and why the default |\n|---|---|---|\n".to_owned();
+    variables.iter().fold(head, |mut text, variable| {
+        let default =
+            if variable.default.is_empty() { "not set".to_owned() } else { format!("`{}`", variable.default) };
+        let secret = if variable.shown == Shown::Plain { "" } else { " Also as a file: the same name with `_FILE`." };
+        let _ = writeln!(text, "| `{}` | {default} | {}{secret} |", variable.name, variable.meaning);
+        text
+    })
+}
+
+/// The variables that most deployments set.
+const MAIN: [&str; 6] = [
+    "HEADCOUNT_LISTEN",
+    "HEADCOUNT_ADMIN_LISTEN",
+    "HEADCOUNT_ADMIN_TOKEN",
+    "HEADCOUNT_REDIS_URL",
+    "HEADCOUNT_DATA_DIR",
+    "HEADCOUNT_SHARDS",
+];
+
+fn main_variables() -> String {
+    let main = VARIABLES.iter().filter(|variable| MAIN.contains(&variable.name));
+    format!("Main variables (--help shows all; docs/CONFIGURATION.md, docs/API.md):\n{}", help(main))
+}
+
+fn all_variables() -> String {
+    format!("Variables (docs/CONFIGURATION.md; calls: docs/API.md):\n{}", help(VARIABLES.iter()))
+}
+
+fn help<'a>(variables: impl Iterator<Item = &'a Variable>) -> String {
+    variables.fold(String::new(), |mut text, variable| {
+        let default = if variable.default.is_empty() { "not set" } else { variable.default };
+        let _ = writeln!(text, "  {} [{default}]\n      {}", variable.name, variable.meaning);
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_with(arguments: &[&str], pairs: &[(&str, &str)]) -> (ExitCode, bool) {
+        let cli = Cli::try_parse_from(std::iter::once(&"headcount").chain(arguments)).unwrap();
+        let mut served = false;
+        let code = run(cli, &Environment::of(pairs.iter().copied()), |_| {
+            served = true;
+            ExitCode::SUCCESS
+        });
+        (code, served)
+    }
+
+    #[test]
+    fn it_serves_unless_told_otherwise_or_set_up_badly() {
+        assert_eq!(run_with(&[], &[("HEADCOUNT_SHARD", "8")]), (ExitCode::SUCCESS, true));
+        assert_eq!(run_with(&[], &[("HEADCOUNT_SHARDS", "12")]), (ExitCode::FAILURE, false));
+        assert_eq!(run_with(&["config"], &[]), (ExitCode::SUCCESS, false));
+    }
+
+    #[test]
+    fn check_fails_on_unknown_names_but_not_on_service_links() {
+        assert_eq!(run_with(&["check"], &[]).0, ExitCode::SUCCESS);
+        assert_eq!(run_with(&["check"], &[("HEADCOUNT_SHARD", "8")]).0, ExitCode::FAILURE);
+        assert_eq!(run_with(&["check"], &[("HEADCOUNT_PORT", "tcp://10.0.0.1:80")]).0, ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn the_documented_table_is_the_one_in_the_code() {
+        let page = include_str!("../docs/CONFIGURATION.md");
+        let documented =
+            page.split("<!-- environment -->\n").nth(1).and_then(|rest| rest.split("<!-- /environment -->").next());
+        let is_same = documented == Some(markdown(VARIABLES).as_str());
+        assert!(is_same, "put what `headcount config --markdown` prints into docs/CONFIGURATION.md");
+    }
+}

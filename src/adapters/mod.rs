@@ -1,3 +1,4 @@
 //! Who answers the ports of `store`. Adapters never import each other.
 
+pub mod embedded;
 pub mod redis;

@@ -1,3 +1,4 @@
 //! Work without a caller.
 
+pub mod contact;
 pub mod push;

@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::coalescer::OpenBatch;
+use super::batch::OpenBatch;
 use crate::domain::counter::SketchAddress;
 use crate::domain::ring::Shards;
 use crate::domain::sketch::atomic::AtomicRegisters;
@@ -162,12 +162,16 @@ impl Cell {
         freed
     }
 
-    /// The push failed: what it carried waits again.
-    pub fn abandon_push(&self) {
+    /// The push failed: what it carried waits again. Answers by how many bytes the cell grew.
+    pub fn abandon_push(&self) -> usize {
         let mut pending = self.lock();
-        if let Some(pushed) = pending.pushing.take() {
-            pending.waiting.get_or_insert_with(AtomicRegisters::new).merge(&pushed);
-        }
+        let Some(pushed) = pending.pushing.take() else { return 0 };
+        let before = pending.bytes;
+        let waiting = pending.waiting.get_or_insert_with(AtomicRegisters::new);
+        waiting.merge(&pushed);
+        let bytes = waiting.bytes();
+        pending.bytes = before.max(bytes);
+        pending.bytes - before
     }
 
     /// Registers the store acknowledged to this process, or was seen to hold.

@@ -1,5 +1,15 @@
 //! What this process remembers or defers: the filter of known visits, visits not yet stored, and last readings.
 
+pub mod batch;
+pub mod budget;
+pub mod buffer;
+pub mod cell;
+pub mod cells;
+pub mod coalescer;
+pub mod readings;
+pub mod record_memory;
+pub mod store_clock;
+
 use std::time::Duration;
 
 /// Bounds of what is remembered and deferred.

@@ -5,6 +5,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::meters;
+
 /// How a log line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogFormat {
@@ -24,6 +26,9 @@ pub struct LogConfig {
 const SECONDS_BUCKETS: [f64; 14] =
     [0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
+/// Bucket bounds of batches: most hold one element, a crowd's hold tens, and none more than `coalesce_elements_max`.
+const ELEMENTS_BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0];
+
 /// Starts logging to stderr. An unreadable filter is refused, not replaced.
 pub fn start_logs(config: &LogConfig) -> Result<(), String> {
     let filter = EnvFilter::try_new(&config.filter).map_err(|error| error.to_string())?;
@@ -38,8 +43,11 @@ pub fn start_logs(config: &LogConfig) -> Result<(), String> {
 
 /// Installs the recorder that the `metrics` macros write to; the handle renders the Prometheus text.
 pub fn start_metrics() -> Result<PrometheusHandle, String> {
-    PrometheusBuilder::new()
+    let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS_BUCKETS)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_elements".into()), &ELEMENTS_BUCKETS))
         .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string())?;
+    meters::describe();
+    Ok(handle)
 }

@@ -1,10 +1,36 @@
 //! Claims on a campaign, and what is left of it. Soft admission: quota minus estimated claimants.
 
-use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use moka::sync::Cache;
+use tokio::time::Instant;
+
+use super::admissions::{Admissions, Permit};
+use super::book::{Book, CampaignFacts};
+use super::crowd::{Admitted, Crowd};
 use super::error::{OpeningHours, ServiceError};
-use crate::domain::campaign::CampaignState;
+use super::identity::Identity;
+use super::merge::{Merger, Question};
+use crate::domain::campaign::{CampaignState, Schedule, admissions_per_reading, overshoot_places};
+use crate::domain::counter::{Counter, Subject};
+use crate::domain::element::Element;
+use crate::domain::estimate::{self, Estimate};
 use crate::domain::id::{CampaignId, UserId};
+use crate::domain::period::{Period, Retention};
+use crate::domain::ring::{Shards, ring_point};
+use crate::local::cells::CellsKey;
+use crate::local::readings::{Bounds, KnownReading, Readings, Served};
+use crate::local::store_clock::StoreClock;
+use crate::store::counters::AnswerKey;
+
+/// Nobody is admitted on an older reading, unless the campaign says so (red-team F10).
+pub const ADMIT_AGE_MAX: Duration = Duration::from_secs(2);
+/// A claim waits so long for readings that admit it before it is told to come back.
+const CLAIM_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Campaigns whose admissions this process keeps account of.
+const CAMPAIGNS_MAX: u64 = 10_000;
 
 /// The answer to a claim on a soft campaign. It has no claim id and no unit: a sketch keeps neither.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,16 +64,168 @@ pub struct Remaining {
     pub sold_out: bool,
 }
 
-pub struct Claims {}
+/// Admits claims and tells what is left.
+pub struct Claims {
+    book: Arc<Book>,
+    crowd: Arc<Crowd>,
+    merger: Arc<Merger>,
+    readings: Arc<Readings>,
+    store_clock: Arc<StoreClock>,
+    identity: Arc<Identity>,
+    admissions: Cache<u64, Arc<Admissions>>,
+}
+
+/// A campaign at the instant of a call.
+struct Now {
+    facts: CampaignFacts,
+    state: CampaignState,
+    hours: OpeningHours,
+    at: Timestamp,
+}
 
 impl Claims {
+    pub fn new(
+        book: Arc<Book>,
+        crowd: Arc<Crowd>,
+        merger: Arc<Merger>,
+        readings: Arc<Readings>,
+        (store_clock, identity): (Arc<StoreClock>, Arc<Identity>),
+    ) -> Self {
+        let admissions = Cache::builder().max_capacity(CAMPAIGNS_MAX).build();
+        Self { book, crowd, merger, readings, store_clock, identity, admissions }
+    }
+
+    /// Admits while the estimate and this process's own admissions since the reading stay under the quota. A user is
+    /// counted before being told `granted`, and nobody is counted who is not admitted.
     pub async fn claim(&self, campaign: &CampaignId, user: UserId<'_>) -> Result<SoftClaim, ServiceError> {
-        let _ = (campaign, user);
-        unimplemented!()
+        let now = self.now(campaign).await?;
+        match now.state {
+            CampaignState::Closed => return Ok(SoftClaim::Closed(now.hours)),
+            CampaignState::Paused => return Ok(SoftClaim::Paused(now.hours)),
+            CampaignState::NotOpen => return Ok(SoftClaim::NotOpen(now.hours)),
+            CampaignState::Open => {}
+        }
+        let element = self.identity.hashing()?.element(user);
+        let account = self.admissions.get_with(now.facts.serial, Arc::default);
+        let deadline = Instant::now() + CLAIM_WAIT_MAX;
+        loop {
+            let served = self.reading(campaign, &now.facts).await?;
+            let admits_on_stale = now.facts.document.admit_on_stale;
+            if served.reading.age() > ADMIT_AGE_MAX && !admits_on_stale {
+                return Err(ServiceError::ReadingTooOld { max_age_ms: ADMIT_AGE_MAX.as_millis() as u64 });
+            }
+            let left = places_left(now.facts.document.quota, &served.reading);
+            let share = admissions_per_reading(left, served.reading.admitting);
+            match account.ask(ring_point(&element), served.reading.taken_at, share) {
+                Permit::Remembered => {}
+                Permit::Place(place) => {
+                    self.count(campaign, &now.facts, element).await?;
+                    place.taken();
+                }
+                Permit::None if left == 0 => return Ok(SoftClaim::SoldOut { stale: served.stale }),
+                Permit::None if Instant::now() < deadline && !served.stale => {
+                    self.next_reading(campaign, &now.facts).await?;
+                    continue;
+                }
+                Permit::None => return Err(ServiceError::NextReading { wait_ms: 200 }),
+            }
+            let remaining = left.saturating_sub(account.since(served.reading.taken_at));
+            return Ok(SoftClaim::Granted { claimed_at: self.store_clock.now(), remaining, stale: served.stale });
+        }
     }
 
     pub async fn remaining(&self, campaign: &CampaignId) -> Result<Remaining, ServiceError> {
-        let _ = campaign;
-        unimplemented!()
+        let now = self.now(campaign).await?;
+        let served = self.reading(campaign, &now.facts).await.map_err(|error| match error {
+            ServiceError::Unavailable(cause) => ServiceError::NoReading(cause),
+            other => other,
+        })?;
+        let reading = &*served.reading;
+        let quota = now.facts.document.quota;
+        let remaining = places_left(quota, reading);
+        let estimate = Estimate { users: reading.users, relative_standard_error: reading.relative_standard_error };
+        let at_quota = error_at_quota(quota, now.facts.shards);
+        Ok(Remaining {
+            campaign: campaign.clone(),
+            state: now.state,
+            hours: now.hours,
+            server_time: now.at,
+            quota,
+            remaining,
+            exact: false,
+            error_95_places: (estimate.error_95() * reading.users).ceil() as u64,
+            overshoot_places: overshoot_places(quota, at_quota, remaining, reading.admitting),
+            as_of: Timestamp::from_millisecond(reading.as_of_ms).unwrap_or(Timestamp::UNIX_EPOCH),
+            age_ms: reading.age().as_millis() as u64,
+            stale: served.stale,
+            partial: reading.partial,
+            sold_out: remaining == 0,
+        })
     }
+
+    async fn now(&self, campaign: &CampaignId) -> Result<Now, ServiceError> {
+        let facts = self.book.campaign(campaign).await?;
+        let at = self.store_clock.now();
+        let document = &facts.document;
+        let schedule = Schedule {
+            opens_at: document.opens_at,
+            closes_at: document.closes_at,
+            paused: document.paused,
+            closed: document.closed,
+        };
+        let hours = OpeningHours { opens_at: document.opens_at, closes_at: document.closes_at };
+        Ok(Now { state: schedule.state(at), hours, at, facts })
+    }
+
+    async fn reading(&self, campaign: &CampaignId, facts: &CampaignFacts) -> Result<Served, ServiceError> {
+        let question = question(campaign, facts);
+        let slot = self.readings.slot(&question.key);
+        let merge = slot.latest().map_or(Duration::ZERO, |last| last.merge);
+        let fresh = self.merger.config.refresh;
+        let bounds = Bounds { fresh, wait_past: fresh + self.merger.lease(merge) + merge };
+        let merger = self.merger.clone();
+        Ok(self.readings.read(&slot, bounds, |last| merger.refresh(question, last)).await?)
+    }
+
+    async fn next_reading(&self, campaign: &CampaignId, facts: &CampaignFacts) -> Result<(), ServiceError> {
+        let question = question(campaign, facts);
+        let slot = self.readings.slot(&question.key);
+        let merger = self.merger.clone();
+        Ok(self.readings.join(&slot, |last| merger.refresh(question, last)).await?)
+    }
+
+    /// Counts a claimant; Ok only when the store has acknowledged it.
+    async fn count(&self, campaign: &CampaignId, facts: &CampaignFacts, element: Element) -> Result<(), ServiceError> {
+        let cells = self.crowd.cells.get(cells_key(facts), || (counter(campaign), None));
+        let mut admitted = Admitted::default();
+        admitted.add(&cells, element);
+        match self.crowd.settle(admitted).await?.failed {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn counter(campaign: &CampaignId) -> Counter {
+    Counter { subject: Subject::Claimants(campaign.clone()), generation: 0, period: Period::All }
+}
+
+fn cells_key(facts: &CampaignFacts) -> CellsKey {
+    CellsKey::new(facts.serial, 0, Period::All, facts.shards, Retention::DEFAULT)
+}
+
+fn question(campaign: &CampaignId, facts: &CampaignFacts) -> Arc<Question> {
+    let counter = counter(campaign);
+    let key = AnswerKey { subject: counter.subject.clone(), generation: 0, question: counter.period.to_string() };
+    Arc::new(Question { key, counters: vec![counter], cells: Some(cells_key(facts)) })
+}
+
+fn places_left(quota: u64, reading: &KnownReading) -> u64 {
+    quota.saturating_sub(reading.users.round() as u64)
+}
+
+/// The relative standard error of the estimate when the quota is reached.
+fn error_at_quota(quota: u64, shards: Shards) -> f64 {
+    let each = quota as f64 / f64::from(shards.count());
+    estimate::sum(&vec![each; usize::from(shards.count())]).relative_standard_error
 }

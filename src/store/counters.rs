@@ -16,7 +16,8 @@ use crate::domain::ring::{Layout, Shards};
 /// store on disk, a Redis primary in memory (its failover can lose what was not yet replicated; anti-entropy by the
 /// processes that remember it brings that back).
 pub trait Counters: Send + Sync {
-    /// Adds elements to one sketch, creating it. Sets the sketch's expiry (absolute; a time in the past removes it).
+    /// Adds elements to one sketch, creating it. Sets the sketch's expiry, which is absolute and only ever lengthened: a
+    /// time in the past removes the sketch, unless a later expiry stands.
     fn add<'a>(
         &'a self,
         address: &'a SketchAddress,

@@ -532,3 +532,50 @@ fn damaged(blob: &Bytes) -> Bytes {
     assert_eq!(blob.len(), wire::DENSE_BYTES);
     blob.slice(..blob.len() - 1)
 }
+
+/// The servers. One test a store: the checks disturb each other.
+mod on {
+    use super::*;
+    use crate::harness::cluster::RedisCluster;
+    use crate::harness::redis::RedisServer;
+
+    /// Longer than a user would bear, so that a busy test machine is not taken for a fault.
+    fn patient(url: String) -> RedisConfig {
+        RedisConfig {
+            command_timeout: Duration::from_secs(2),
+            deadline: Duration::from_secs(4),
+            ..RedisConfig::new(url)
+        }
+    }
+
+    async fn check_each(config: &RedisConfig, ports: &[u16]) {
+        nothing_is_left_behind(config, ports).await;
+        a_small_set_is_refused(config, ports).await;
+        an_expiry_only_rises(config, ports).await;
+        scripts_may_be_forgotten(config, ports).await;
+        lost_connections_are_not_noticed(config, ports).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_single_redis() {
+        let server = RedisServer::single().await;
+        check_each(&patient(server.url()), &[server.port]).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_redis_cluster() {
+        let cluster = RedisCluster::start().await;
+        let ports: Vec<u16> = cluster.nodes.iter().map(|node| node.port).collect();
+        check_each(&patient(cluster.url()), &ports).await;
+        assert!(a_slot_moves_under_load(&patient(cluster.url()), &ports, 2).await > 0, "calls that met the move");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_redis_cluster_whose_primary_dies() {
+        let cluster = RedisCluster::start().await;
+        let ports: Vec<u16> = cluster.nodes.iter().map(|node| node.port).collect();
+        let kill = |port| cluster.nodes.iter().find(|node| node.port == port).unwrap().kill();
+        let figures = a_primary_fails_alone(&patient(cluster.url()), &ports, kill).await;
+        eprintln!("{figures:?}");
+    }
+}

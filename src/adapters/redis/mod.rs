@@ -84,6 +84,13 @@ impl RedisConfig {
     }
 }
 
+/// Shows nothing secret: the URL may hold a password.
+impl std::fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisConfig").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
 /// The store, running.
 pub struct RedisStore {
     router: Arc<Router>,

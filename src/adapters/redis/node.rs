@@ -58,6 +58,7 @@ pub struct Node {
     seen: Mutex<Option<Identity>>,
     last_error: Mutex<String>,
     retired: CancellationToken,
+    made: Instant,
 }
 
 struct Connection {
@@ -84,6 +85,7 @@ impl Node {
             seen: Mutex::default(),
             last_error: Mutex::default(),
             retired,
+            made: Instant::now(),
         })
     }
 
@@ -134,14 +136,23 @@ impl Node {
             Role::Bulk => (&self.permits[1], 2),
             Role::Confirm | Role::Poll => (&self.permits[2], 3),
         };
-        let Ok(_permit) = permits.try_acquire() else {
+        // A burst waits its turn, within its own deadline; who waits is bounded by the requests that are let in.
+        let asked = Instant::now();
+        let Ok(Ok(_permit)) = tokio::time::timeout(within, permits.acquire()).await else {
             return all(commands, &NodeError::Overloaded(format!("{} calls to {}", self.settings.calls, self.address)));
         };
+        let within = within.saturating_sub(asked.elapsed());
         if !lock(&self.breaker).admit(Instant::now()) {
             return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
         }
-        let results = self.exchange(self.connection(connection), commands, asking, within).await;
-        self.judge(&results);
+        let connection = self.connection(connection);
+        // A connection that was never up says nothing about the node yet: a new node's first calls, which come before its
+        // connections stand, would open the breaker and fail those behind them.
+        let new = connection.times.load(Ordering::Relaxed) == 0 && self.made.elapsed() < self.settings.connect_timeout;
+        let results = self.exchange(connection, commands, asking, within).await;
+        if !new {
+            self.judge(&results);
+        }
         results
     }
 

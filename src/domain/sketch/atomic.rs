@@ -1,7 +1,7 @@
 //! Registers that many threads raise at once, in memory that grows with their use.
 //!
 //! 64 pages of 256 registers, each made when a register in it is first raised. A page costs 256 bytes, the table of
-//! pages 1 KB. Registers are scattered evenly, so 20 users touch about 18 pages (5.5 KB with the table) and 300 users
+//! pages 1 KB. Registers are scattered evenly, so 20 users touch about 17 pages (5.5 KB with the table) and 300 users
 //! touch nearly all (17 KB). Smaller pages would save nothing for crowds and cost a bigger table for everybody.
 //!
 //! Nobody waits: a register is a byte that `fetch_max` raises, and a page once made stays until the whole is

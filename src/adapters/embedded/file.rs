@@ -1,0 +1,203 @@
+//! The file: opening, reading all of it, and writing one batch of rows.
+
+use std::fs::{self, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+
+use super::format::{Key, SCHEMA_ROW, Table};
+use crate::store::deployment::SCHEMA;
+
+const FILE_NAME: &str = "headcount.redb";
+const LOCK_NAME: &str = "headcount.lock";
+
+/// redb's page cache. All rows are in memory already, so it only serves the inner pages of the trees that commits walk;
+/// its default, 1 GiB, would hold everything twice.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// Why a folder cannot be opened. Each says what to do: the text is the program's last line.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "the data folder {} cannot be used: {cause}; make it a folder that this user may write to, or choose another one",
+        dir.display()
+    )]
+    Folder { dir: PathBuf, cause: io::Error },
+    #[error(
+        "the data folder {} is in use by another Headcount process (pid {holder}); stop that one first, or give this one \
+         a data folder of its own; several processes can only share a Redis",
+        dir.display()
+    )]
+    InUse { dir: PathBuf, holder: String },
+    #[error(
+        "{} was written by a newer Headcount (schema {found}, this one knows {SCHEMA}); start that version, or move the \
+         file away to begin with nothing",
+        path.display()
+    )]
+    Newer { path: PathBuf, found: u32 },
+    #[error(
+        "{} is not a file that Headcount can read: {cause}; put a copy of it back, or move it away to begin with nothing",
+        path.display()
+    )]
+    Unreadable { path: PathBuf, cause: String },
+    #[error("the thread that writes to disk cannot be started: {0}; allow this process more threads or more memory")]
+    Thread(io::Error),
+}
+
+/// A data folder that this process has for itself.
+pub struct Folder {
+    dir: PathBuf,
+    /// The lock ends with this handle. redb locks its file too, but must let go of it to recover from an I/O error.
+    _lock: fs::File,
+}
+
+impl Folder {
+    /// Takes the folder, making it where it is missing.
+    pub fn lock(dir: &Path) -> Result<Self, OpenError> {
+        let unusable = |cause| OpenError::Folder { dir: dir.to_owned(), cause };
+        fs::create_dir_all(dir).map_err(unusable)?;
+        let mut options = fs::OpenOptions::new();
+        let mut lock =
+            options.read(true).write(true).create(true).truncate(false).open(dir.join(LOCK_NAME)).map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let known = lock.read_to_string(&mut holder).is_ok() && !holder.trim().is_empty();
+                let holder = if known { holder.trim().to_owned() } else { "unknown".to_owned() };
+                return Err(OpenError::InUse { dir: dir.to_owned(), holder });
+            }
+            Err(TryLockError::Error(cause)) => return Err(unusable(cause)),
+        }
+        note_holder(&mut lock).map_err(unusable)?;
+        Ok(Self { dir: dir.to_owned(), _lock: lock })
+    }
+
+    fn file_path(&self) -> PathBuf {
+        self.dir.join(FILE_NAME)
+    }
+}
+
+fn note_holder(lock: &mut fs::File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+/// Makes the database; a parameter so that tests can put a disk under it that fails.
+type Opener = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send>;
+
+/// The file and, while the disk works, the open database in it.
+pub struct File {
+    opener: Opener,
+    /// None after an I/O error: redb refuses everything then, until it is opened again.
+    database: Option<Database>,
+    _folder: Option<Folder>,
+}
+
+impl File {
+    /// Opens the file of a folder, or begins one; refuses what this program did not write.
+    /// Answers its rows too.
+    pub fn open(folder: Folder) -> Result<(Self, Vec<(Key, Bytes)>), OpenError> {
+        let path = folder.file_path();
+        let of_path = path.clone();
+        let opener = Box::new(move || Builder::new().set_cache_size(CACHE_BYTES).create(&of_path));
+        let mut file = Self { opener, database: None, _folder: Some(folder) };
+        let unreadable = |cause: redb::Error| OpenError::Unreadable { path: path.clone(), cause: cause.to_string() };
+        match file.schema().map_err(unreadable)? {
+            None => file.begin().map_err(unreadable)?,
+            Some(bytes) => match bytes[..].try_into().map(u32::from_le_bytes) {
+                Ok(SCHEMA) => {}
+                Ok(found) if found > SCHEMA => return Err(OpenError::Newer { path, found }),
+                _ => {
+                    let cause = format!("its schema number reads {bytes:?}");
+                    return Err(OpenError::Unreadable { path, cause });
+                }
+            },
+        }
+        let rows = file.read_all().map_err(unreadable)?;
+        Ok((file, rows))
+    }
+
+    #[cfg(test)]
+    pub fn with_opener(opener: Opener) -> Self {
+        Self { opener, database: None, _folder: None }
+    }
+
+    /// Every row but the schema's. An error names the file's fault, not a row's: rows are judged when they are used.
+    pub fn read_all(&mut self) -> Result<Vec<(Key, Bytes)>, redb::Error> {
+        let transaction = self.database()?.begin_read()?;
+        let mut rows = Vec::new();
+        for table in Table::ALL {
+            let opened = match transaction.open_table(definition(table)) {
+                Ok(opened) => opened,
+                Err(TableError::TableDoesNotExist(_)) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for row in opened.iter()? {
+                let (text, value) = row?;
+                if (table, text.value()) != (Table::Deployment, SCHEMA_ROW) {
+                    let key = Key { table, text: text.value().into() };
+                    rows.push((key, Bytes::copy_from_slice(value.value())));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Writes a batch and returns when the disk has it: all of it or nothing. None deletes a row. After an error the
+    /// batch may be on disk or not, and the next call opens the file again.
+    pub fn write(&mut self, batch: &[(Key, Option<Bytes>)]) -> Result<(), redb::Error> {
+        let written = self.try_write(batch);
+        if written.is_err() {
+            self.database = None;
+        }
+        written
+    }
+
+    fn try_write(&mut self, batch: &[(Key, Option<Bytes>)]) -> Result<(), redb::Error> {
+        let mut transaction = self.database()?.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        for table in Table::ALL {
+            let mut rows = batch.iter().filter(|(key, _)| key.table == table).peekable();
+            if rows.peek().is_none() {
+                continue;
+            }
+            let mut opened = transaction.open_table(definition(table))?;
+            for (key, value) in rows {
+                match value {
+                    Some(value) => opened.insert(&*key.text, &value[..])?,
+                    None => opened.remove(&*key.text)?,
+                };
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn schema(&mut self) -> Result<Option<Vec<u8>>, redb::Error> {
+        let transaction = self.database()?.begin_read()?;
+        match transaction.open_table(definition(Table::Deployment)) {
+            Ok(table) => Ok(table.get(SCHEMA_ROW)?.map(|value| value.value().to_vec())),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), redb::Error> {
+        let key = Key { table: Table::Deployment, text: SCHEMA_ROW.into() };
+        self.write(&[(key, Some(Bytes::copy_from_slice(&SCHEMA.to_le_bytes())))])
+    }
+
+    fn database(&mut self) -> Result<&Database, redb::Error> {
+        match &mut self.database {
+            Some(database) => Ok(database),
+            none => Ok(none.insert((self.opener)()?)),
+        }
+    }
+}
+
+fn definition(table: Table) -> TableDefinition<'static, &'static str, &'static [u8]> {
+    TableDefinition::new(table.name())
+}

@@ -1,0 +1,68 @@
+//! What handlers are given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use super::readiness::Readiness;
+use crate::runtime::clock::Clock;
+use crate::service::claim::Claims;
+use crate::service::manage::{Campaigns, Events};
+use crate::service::report::Reports;
+use crate::service::visit::Visits;
+
+/// The use cases, and what the HTTP layer itself needs. Shared by both listeners.
+pub struct AppState {
+    pub visits: Arc<Visits>,
+    pub reports: Arc<Reports>,
+    pub claims: Arc<Claims>,
+    pub events: Arc<Events>,
+    pub campaigns: Arc<Campaigns>,
+    pub readiness: Arc<Readiness>,
+    pub metrics: PrometheusHandle,
+    pub clock: Clock,
+    pub config: ApiConfig,
+}
+
+/// Settings of the HTTP layer that are not a listener's own.
+#[derive(Clone, Debug)]
+pub struct ApiConfig {
+    /// The header in which the ingress names the user; None: the body does.
+    pub user_header: Option<HeaderName>,
+    /// None: the admin listener asks for no token (only on a loopback address).
+    pub admin_token: Option<AdminToken>,
+    /// Origins whose pages may call the public listener from a browser.
+    pub cors_origins: Vec<HeaderValue>,
+    /// A body that takes longer is given up with 408.
+    pub body_timeout: Duration,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self { user_header: None, admin_token: None, cors_origins: Vec::new(), body_timeout: Duration::from_secs(10) }
+    }
+}
+
+/// The admin listener's bearer token. Its `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AdminToken(String);
+
+impl AdminToken {
+    pub fn new(token: String) -> Self {
+        Self(token)
+    }
+
+    /// Compares in a time that does not tell how much of a guess was right.
+    pub fn matches(&self, guess: &[u8]) -> bool {
+        use subtle::ConstantTimeEq;
+        self.0.as_bytes().ct_eq(guess).into()
+    }
+}
+
+impl std::fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AdminToken(secret)")
+    }
+}

@@ -1,0 +1,35 @@
+//! Starts what the tests need, on free loopback ports, and cleans up whatever happens: a passing test by drop, a
+//! panic by drop, a killed test binary by the watchdog (`process.rs`).
+//!
+//! | file | what it starts |
+//! |---|---|
+//! | `redis.rs` | one redis-server or valkey-server, plain or with TLS and an ACL user |
+//! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
+//! | `crowd.rs` | users, and how they arrive |
+//! | `placement.rs` | nothing: says which master a user is on |
+//! | `gateway.rs` | the real binary, and a client for its two listeners |
+
+pub mod cluster;
+pub mod crowd;
+pub mod gateway;
+pub mod placement;
+pub mod process;
+pub mod redis;
+pub mod resp;
+pub mod tls;
+
+use std::time::Duration;
+
+/// How long a test waits for what must happen: far longer than it takes on a busy machine, since it is only spent when
+/// something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Waits until a condition holds; panics with what was waited for if it does not.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,22 @@
+//! Everything that is tested against real processes: stores, servers, the gateway's own binary.
+//!
+//! `harness` starts them on free loopback ports and cleans up, also after a panic or a kill. Each other module is about
+//! one promise; a test reads as a sentence.
+
+mod accuracy;
+mod agreement;
+mod bad_input;
+mod calls;
+mod contract;
+mod cross_slot;
+mod durability;
+mod economy;
+mod endings;
+mod faults;
+mod harness;
+mod layouts;
+mod poison;
+mod real_log;
+mod redis_adapter;
+mod redis_faults;
+mod soft;
