@@ -567,6 +567,9 @@ mod on {
         let cluster = RedisCluster::start().await;
         let ports: Vec<u16> = cluster.nodes.iter().map(|node| node.port).collect();
         check_each(&patient(cluster.url()), &ports).await;
+        let node = |port| cluster.nodes.iter().find(|node| node.port == port).unwrap();
+        let (stop, go_on) = (|port| node(port).stop(), |port| node(port).cont());
+        a_record_waits_for_its_replica(&patient(cluster.url()), &ports, stop, go_on).await;
         assert!(a_slot_moves_under_load(&patient(cluster.url()), &ports, 2).await > 0, "calls that met the move");
     }
 

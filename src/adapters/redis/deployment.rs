@@ -58,7 +58,7 @@ impl RedisDeployment {
                     found if found == mine => named = true,
                     _ => {
                         return Err(StoreError::Refused(
-                            "the hash key is gone from the store, but records made with it stand: set HEADCOUNT_HASH_KEY to it, or start with an empty store".into(),
+                            "the hash key is gone from the store, but records made with it stand: configure it, or start with an empty store".into(),
                         ));
                     }
                 },

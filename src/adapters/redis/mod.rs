@@ -104,10 +104,7 @@ impl RedisStore {
         let tls = match (&config.ca_pem, url.tls) {
             (Some(pem), true) => Some(Arc::new(tls_config(pem)?)),
             (None, true) => {
-                return Err(
-                    "rediss:// needs HEADCOUNT_REDIS_CA_FILE: the authority that signed the server's certificate"
-                        .into(),
-                );
+                return Err("rediss:// needs a CA file: the authority that signed the server's certificate".into());
             }
             (Some(_), false) => {
                 return Err("a CA file is given, but the URL begins with redis://: use rediss:// for TLS".into());

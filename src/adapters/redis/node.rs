@@ -58,7 +58,6 @@ pub struct Node {
     seen: Mutex<Option<Identity>>,
     last_error: Mutex<String>,
     retired: CancellationToken,
-    made: Instant,
 }
 
 struct Connection {
@@ -85,7 +84,6 @@ impl Node {
             seen: Mutex::default(),
             last_error: Mutex::default(),
             retired,
-            made: Instant::now(),
         })
     }
 
@@ -145,14 +143,8 @@ impl Node {
         if !lock(&self.breaker).admit(Instant::now()) {
             return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
         }
-        let connection = self.connection(connection);
-        // A connection that was never up says nothing about the node yet: a new node's first calls, which come before its
-        // connections stand, would open the breaker and fail those behind them.
-        let new = connection.times.load(Ordering::Relaxed) == 0 && self.made.elapsed() < self.settings.connect_timeout;
-        let results = self.exchange(connection, commands, asking, within).await;
-        if !new {
-            self.judge(&results);
-        }
+        let results = self.exchange(self.connection(connection), commands, asking, within).await;
+        self.judge(&results);
         results
     }
 
@@ -358,17 +350,9 @@ fn classify(error: &fred::error::Error) -> NodeError {
             NodeError::NotSent(text.to_string())
         }
         (ErrorKind::Backpressure, _) => NodeError::Overloaded(text.to_string()),
-        // Everything that a server says begins with a word in capitals.
-        _ if text
-            .split(' ')
-            .next()
-            .is_some_and(|word| word.len() > 2 && word.bytes().all(|b| b.is_ascii_uppercase())) =>
-        {
-            NodeError::parse(text)
-        }
         (ErrorKind::Timeout, _) => NodeError::TimedOut(text.to_string()),
-        // IO, "Too many failed write attempts.", "Canceled.": sent, perhaps.
-        _ => NodeError::Ambiguous(text.to_string()),
+        // What a server said; else IO, "Too many failed write attempts.", "Canceled.": sent, perhaps.
+        _ => NodeError::parse(text).unwrap_or_else(|| NodeError::Ambiguous(text.to_string())),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::scripts::Script;
 use crate::store::error::StoreError;
 
 /// One command.
@@ -10,8 +9,8 @@ use crate::store::error::StoreError;
 pub struct Command {
     pub name: &'static str,
     pub arguments: Vec<Bytes>,
-    /// The script behind an EVALSHA, for a server that does not know it yet.
-    pub script: Option<&'static Script>,
+    /// The text of the script behind an EVALSHA, for a server that does not know it yet.
+    pub script: Option<&'static str>,
 }
 
 impl Command {
@@ -22,6 +21,18 @@ impl Command {
     #[must_use]
     pub fn arg(mut self, argument: impl Into<Bytes>) -> Self {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// The same call with the script's text in place of its digest; the server keeps it from then on.
+    #[must_use]
+    pub fn with_source(mut self) -> Self {
+        if let Some(source) = self.script.take()
+            && let Some(digest) = self.arguments.first_mut()
+        {
+            *digest = Bytes::from_static(source.as_bytes());
+            self.name = "EVAL";
+        }
         self
     }
 
@@ -146,11 +157,14 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// Reads a server's error line.
-    pub fn parse(text: &str) -> Self {
+    /// Reads a server's error line, which begins with a word in capitals; None: no server said this.
+    pub fn parse(text: &str) -> Option<Self> {
         let (code, rest) = text.split_once(' ').unwrap_or((text, ""));
+        if code.len() < 3 || !code.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return None;
+        }
         let own = || text.to_string();
-        match code {
+        Some(match code {
             "MOVED" => Redirect::parse(rest).map_or_else(|| NodeError::Refused(own()), NodeError::Moved),
             "ASK" => Redirect::parse(rest).map_or_else(|| NodeError::Refused(own()), NodeError::Ask),
             "TRYAGAIN" => NodeError::TryAgain,
@@ -162,7 +176,7 @@ impl NodeError {
             "OOM" => NodeError::OutOfMemory(own()),
             "NOAUTH" | "WRONGPASS" | "NOPERM" => NodeError::Denied(own()),
             _ => NodeError::Refused(own()),
-        }
+        })
     }
 }
 
@@ -228,7 +242,10 @@ mod tests {
             ("LOADING Redis is loading", NodeError::NotNow("LOADING Redis is loading".into())),
         ];
         for (line, expected) in cases {
-            assert_eq!(NodeError::parse(line), expected, "{line}");
+            assert_eq!(NodeError::parse(line), Some(expected), "{line}");
+        }
+        for other in ["", "Request timed out.", "Os { code: 104 }", "IO Error"] {
+            assert_eq!(NodeError::parse(other), None, "{other}");
         }
     }
 

@@ -43,22 +43,7 @@ impl Script {
     pub fn call<'k>(&'static self, keys: impl ExactSizeIterator<Item = &'k Key>) -> Command {
         let command = Command::new("EVALSHA").arg(self.digest.clone()).number(keys.len());
         let mut command = keys.fold(command, |command, key| command.arg(key.text.clone()));
-        command.script = Some(self);
+        command.script = Some(self.source);
         command
-    }
-}
-
-impl Command {
-    /// The same call with the script's text in place of its digest; the server keeps it from then on.
-    #[must_use]
-    pub fn with_source(mut self) -> Self {
-        if let Some(script) = self.script
-            && let Some(digest) = self.arguments.first_mut()
-        {
-            *digest = Bytes::from_static(script.source.as_bytes());
-            self.name = "EVAL";
-            self.script = None;
-        }
-        self
     }
 }
