@@ -13,7 +13,7 @@
 mod harness;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -118,7 +118,7 @@ async fn table(words: &[String]) {
          store writes per request | failed |\n|---|---|---|---|---|---|---|---|---|"
     );
     for row in Row::ALL.into_iter().filter(|row| is_chosen(row.word(), is_row)) {
-        let bare = Bare::start(&sample(&gateway, row).await);
+        let bare = Bare::start(&sample(&gateway, row).await).await;
         for connections in CONNECTIONS.into_iter().filter(|n| is_chosen(&n.to_string(), is_number)) {
             if connections as u64 + OPEN_FILES_BESIDE > open_files {
                 println!("| {} | {connections} | not measured: {open_files} open files allowed |", row.title());
@@ -264,7 +264,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn start(answer: &Answer) -> Self {
+    async fn start(answer: &Answer) -> Self {
         let authority = format!("127.0.0.1:{}", free_port());
         let body = fresh_dir("bare").join("body");
         std::fs::write(&body, &answer.body).expect("a file");
@@ -273,7 +273,9 @@ impl Bare {
         for (name, value) in answer.headers.iter().filter(|(name, _)| !OF_THE_SERVER.contains(name)) {
             command.args([name.as_str(), value.to_str().expect("a header in ASCII")]);
         }
-        Self { authority, _process: Process::start("bare", &mut command, 40) }
+        let process = Process::start("bare", &mut command, 40);
+        harness::eventually("a bare server", async || TcpStream::connect(&authority).is_ok()).await;
+        Self { authority, _process: process }
     }
 }
 
