@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod meters;
+pub mod open_files;
 pub mod random;
 pub mod stop;
 pub mod tasks;

@@ -3,7 +3,6 @@
 use crate::harness::crowd::{arrive, count, users};
 use crate::harness::eventually;
 use crate::harness::gateway::Gateway;
-use crate::harness::process::fresh_dir;
 use crate::harness::redis::RedisServer;
 
 const ONE_KEY: (&str, &str) = ("HEADCOUNT_HASH_KEY", "11111111111111111111111111111111");
@@ -25,15 +24,6 @@ async fn a_gateway_with_another_hash_key_refuses_to_serve() {
     arrive(&[&third.public], "site", &users(0..20)).await;
     let seen = async || count(&third.public, "site", "").await["count"] == 20;
     eventually("both to count the same users", seen).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_second_process_on_one_embedded_folder_ends_with_a_sentence() {
-    let dir = fresh_dir("shared").to_string_lossy().into_owned();
-    let _first = Gateway::start(&[("HEADCOUNT_DATA_DIR", &dir)]).await;
-    let mut second = Gateway::spawn(&[("HEADCOUNT_DATA_DIR", &dir)]);
-    assert_eq!(second.end().await.code(), Some(1), "{}", second.log());
-    assert!(second.log().contains(&dir), "it names the folder: {}", second.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -536,8 +536,8 @@ fn damaged(blob: &Bytes) -> Bytes {
 /// The servers. One test a store: the checks disturb each other.
 mod on {
     use super::*;
-    use crate::harness::cluster::RedisCluster;
-    use crate::harness::redis::RedisServer;
+    use crate::harness::cluster::{ClusterOptions, RedisCluster};
+    use crate::harness::redis::{Flavor, RedisServer};
 
     /// Longer than a user would bear, so that a busy test machine is not taken for a fault.
     fn patient(url: String) -> RedisConfig {
@@ -571,6 +571,18 @@ mod on {
         let (stop, go_on) = (|port| node(port).stop(), |port| node(port).cont());
         a_record_waits_for_its_replica(&patient(cluster.url()), &ports, stop, go_on).await;
         assert!(a_slot_moves_under_load(&patient(cluster.url()), &ports, 2).await > 0, "calls that met the move");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn clusters_whose_replica_hangs() {
+        for flavor in [Flavor::Redis, Flavor::Valkey] {
+            let options = ClusterOptions { flavor, ..ClusterOptions::default() };
+            let cluster = RedisCluster::start_with(options).await;
+            let ports: Vec<u16> = cluster.nodes.iter().map(|node| node.port).collect();
+            let node = |port| cluster.nodes.iter().find(|node| node.port == port).unwrap();
+            let (stop, go_on) = (|port| node(port).stop(), |port| node(port).cont());
+            a_record_waits_for_its_replica(&patient(cluster.url()), &ports, stop, go_on).await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

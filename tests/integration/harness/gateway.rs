@@ -78,6 +78,11 @@ impl Gateway {
         self.process.end().await
     }
 
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.process.exited().is_none()
+    }
+
     /// All it has logged and printed.
     pub fn log(&self) -> String {
         self.process.log()
