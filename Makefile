@@ -4,7 +4,7 @@ CARGO ?= cargo
 # One profile for everything: cargo compiles the dependencies once (see Cargo.toml).
 PROFILE := --release --locked
 
-.PHONY: help run test lint tools unit cluster bench prove fuzz deny config-docs
+.PHONY: help run test lint tools unit cluster bench micro prove fuzz deny config-docs
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,8 +29,10 @@ cluster: ## A local 3+3 Redis Cluster and two gateways, until Ctrl-C
 	@bash scripts/cluster.sh
 
 bench: tools ## One table: ratios to a bare hyper server, in one run
-	$(CARGO) build $(PROFILE) --benches
-	$(CARGO) bench --locked
+	$(CARGO) bench --locked --bench http
+
+micro: ## What counting costs without HTTP and store
+	$(CARGO) bench --locked --bench sketch
 
 prove: tools ## The long proofs, whose figures stand in docs/
 	$(CARGO) test $(PROFILE) --tests -- --ignored --nocapture --test-threads=1 prove_

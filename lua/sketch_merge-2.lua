@@ -20,14 +20,10 @@ redis.pcall('UNLINK', KEYS[2])
 if merge.err then
   return merge
 end
--- PFMERGE creates keys without an expiry. NX for a new key, GT for a retention that was raised, neither for a time that
--- is over: then the sketch goes at once.
+-- PFMERGE creates keys without an expiry. NX for a new key (a time that is over removes it at once), GT for a retention
+-- that was raised; never a plain EXPIREAT: a process that keeps days for less long would take them from the others.
 if ARGV[2] ~= '' then
-  if tonumber(ARGV[2]) <= tonumber(redis.call('TIME')[1]) then
-    redis.call('EXPIREAT', KEYS[1], ARGV[2])
-  else
-    redis.call('EXPIREAT', KEYS[1], ARGV[2], 'NX')
-    redis.call('EXPIREAT', KEYS[1], ARGV[2], 'GT')
-  end
+  redis.call('EXPIREAT', KEYS[1], ARGV[2], 'NX')
+  redis.call('EXPIREAT', KEYS[1], ARGV[2], 'GT')
 end
 return 1

@@ -26,6 +26,7 @@ use crate::local::coalescer::Coalescer;
 use crate::local::readings::Readings;
 use crate::local::store_clock::StoreClock;
 use crate::runtime::clock::Clock;
+use crate::runtime::open_files;
 use crate::runtime::random::random_name;
 use crate::runtime::tasks::Tasks;
 use crate::runtime::telemetry::LogFormat;
@@ -46,6 +47,7 @@ pub struct StartError(String);
 
 /// Runs until SIGTERM or SIGINT. The exit code is 0 unless visits had to be left behind.
 pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, StartError> {
+    raise_open_files(&config);
     let (listener, address) = listen(config.listen, "HEADCOUNT_LISTEN")?;
     let (admin_listener, admin_address) = listen(config.admin_listen, "HEADCOUNT_ADMIN_LISTEN")?;
     let (clock, tasks) = (Clock::real(), Tasks::new());
@@ -79,6 +81,9 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     }
     Ok(code)
 }
+
+/// Descriptors beside those of callers: a handful per node of the store, the embedded store's file, sockets of the runtime.
+const OPEN_FILES_BESIDE: usize = 200;
 
 /// What a running process consists of.
 struct Parts {
@@ -191,6 +196,21 @@ async fn wind_down(config: &Config, parts: &Parts, servers: &Listeners, backgrou
     }
     tracing::info!("stopped; nothing is left in the buffer");
     ExitCode::SUCCESS
+}
+
+/// Connections need descriptors; without them the next one waits, and so might a connection to the store.
+fn raise_open_files(config: &Config) {
+    let connections = config.server.connections_max + config.server.for_admin().connections_max;
+    match open_files::raise() {
+        Ok(allowed) if allowed < (connections + OPEN_FILES_BESIDE) as u64 => tracing::warn!(
+            open_files = allowed,
+            connections_max = connections,
+            "not all connections that may be open find a file descriptor: raise the hard limit (ulimit -Hn), or lower \
+             HEADCOUNT_CONNECTIONS_MAX"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+    }
 }
 
 /// Binds, or says which variable to change.

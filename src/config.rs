@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(config.defaults.retention, Retention::DEFAULT);
         assert_eq!(config.defaults.shards.count(), 16);
         assert_eq!(config.hashing, HashingChoice::Keyed(None));
-        assert!(matches!(config.store, StoreChoice::Embedded { dir } if dir == "headcount-data"));
+        assert!(matches!(config.store, StoreChoice::Embedded { dir } if dir.as_os_str() == "headcount-data"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Case {
     }
 
     /// A word of a later version: 422.
-    fn is_later(mut self, field: &'static str) -> Self {
+    fn names_a_later_version(mut self, field: &'static str) -> Self {
         (self.kind, self.field, self.rule) = ("not-in-this-version", field, "is not in this version");
         self
     }
@@ -96,7 +96,7 @@ fn visits() -> Vec<Case> {
         visit(r#"{"user":"u","at":"2015-05-17T10:05:03"}"#).breaks("at", "must be an RFC 3339 time with a zone"),
         visit(r#"{"user":"u","at":"2015-05-17T10:05:03Z"}"#).breaks("at", "must lie within the retention of 35 days"),
         visit(far_ahead).breaks("at", "must not be more than 5 minutes ahead"),
-        visit(r#"{"user":"u","dims":{"geo":"Zhejiang"}}"#).is_later("dims"),
+        visit(r#"{"user":"u","dims":{"geo":"Zhejiang"}}"#).names_a_later_version("dims"),
         visit(vec![b' '; (1 << 20) + 1]).is(413, "too-large").breaks("body", "must be at most 1048576 bytes"),
         visit(gzip(br#"{"user":"u"}"#))
             .with("content-encoding", "gzip")
@@ -168,17 +168,17 @@ fn counts() -> Vec<Case> {
         get("/v1/count?event=a&from=2015-05-18&to=2015-05-17").breaks("to", "must not be before from"),
         get("/v1/count?event=a&date=2015-05-17&from=2015-05-17&to=2015-05-17").breaks("date", "must not stand beside"),
         get("/v1/count?event=a&period=century").breaks("period", "must be day"),
-        get("/v1/count?event=a&period=week").is_later("period"),
-        get("/v1/count?event=a&dim=geo:Zhejiang").is_later("dim"),
-        get("/v1/events/a/series?from=2015-05-17&to=2015-05-18").is_later("series"),
-        get("/v1/events/a/breakdown?dim=geo").is_later("breakdown"),
-        case(Method::POST, "/v1/counts/union", "{}").is_later("union"),
+        get("/v1/count?event=a&period=week").names_a_later_version("period"),
+        get("/v1/count?event=a&dim=geo:Zhejiang").names_a_later_version("dim"),
+        get("/v1/events/a/series?from=2015-05-17&to=2015-05-18").names_a_later_version("series"),
+        get("/v1/events/a/breakdown?dim=geo").names_a_later_version("breakdown"),
+        case(Method::POST, "/v1/counts/union", "{}").names_a_later_version("union"),
         counts(json!({ "events": many }).to_string()).breaks("events", "must hold 1 to 1000 items, got 1001"),
         counts(json!({ "events": [] }).to_string()).breaks("events", "must hold 1 to 1000 items, got 0"),
         counts(json!({ "events": ["a", ".."] }).to_string()).breaks("events[1]", "must not be '.' or '..'"),
         counts(json!({ "event": "a" }).to_string()).breaks("event", "is not a known field"),
         counts(json!({ "date": "2015-05-17" }).to_string()).breaks("events", "is required"),
-        counts(json!({ "events": ["a"], "dim": "geo:x" }).to_string()).is_later("dim"),
+        counts(json!({ "events": ["a"], "dim": "geo:x" }).to_string()).names_a_later_version("dim"),
     ]
 }
 
@@ -191,7 +191,7 @@ fn claims() -> Vec<Case> {
         case(Method::POST, "/v1/claims", r#"{"user":"u"}"#).breaks("campaign", "is required"),
         case(Method::POST, "/v1/claims", r#"{"campaign":"none"}"#).breaks("user", "is required"),
         get("/v1/campaigns/none/remaining").is(404, "no-such-campaign"),
-        get("/v1/campaigns/none/remaining/stream").is_later("stream"),
+        get("/v1/campaigns/none/remaining/stream").names_a_later_version("stream"),
         get("/v1/nothing/here").is(404, "not-found"),
         get("/").is(404, "not-found"),
         case(Method::PUT, "/v1/events/a/visits", "").is(405, "method-not-allowed"),
@@ -214,8 +214,8 @@ fn management() -> Vec<Case> {
             r#"{"admission":"soft","quota":1,"opens_at":"2026-01-02T00:00:00Z","closes_at":"2026-01-01T00:00:00Z"}"#,
         )
         .breaks("closes_at", "must be after opens_at"),
-        campaign(r#"{"admission":"hard","quota":1}"#).is_later("admission"),
-        campaign(r#"{"admission":"soft","quota":1,"hold_s":900}"#).is_later("hold_s"),
+        campaign(r#"{"admission":"hard","quota":1}"#).names_a_later_version("admission"),
+        campaign(r#"{"admission":"soft","quota":1,"hold_s":900}"#).names_a_later_version("hold_s"),
         campaign(r#"{"admission":"soft","quota":1,"price":3}"#).breaks("price", "is not a known field"),
         case(Method::PATCH, "/v1/campaigns/never", "{}").breaks("body", "must change something"),
         case(Method::PATCH, "/v1/campaigns/never", r#"{"quota":5}"#).is(404, "no-such-campaign"),
@@ -226,8 +226,8 @@ fn management() -> Vec<Case> {
         event(r#"{"shards":12}"#).breaks("shards", "must be a power of two from 1 to 1024"),
         event(r#"{"shards":"16"}"#).breaks("shards", "must be a whole number, 0 or more"),
         event(r#"{"retention_days":0}"#).breaks("retention_days", "must be a whole number from 1 to 36500"),
-        event(r#"{"exact_hours":true}"#).is_later("exact_hours"),
-        event(r#"{"crossed":[["geo","age"]]}"#).is_later("crossed"),
+        event(r#"{"exact_hours":true}"#).names_a_later_version("exact_hours"),
+        event(r#"{"crossed":[["geo","age"]]}"#).names_a_later_version("crossed"),
         get("/v1/events?limit=0").breaks("limit", "must be a whole number from 1 to 1000"),
         get("/v1/campaigns?page=2").breaks("page", "is not a known parameter"),
     ]

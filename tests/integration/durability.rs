@@ -1,6 +1,6 @@
 //! What the embedded store acknowledged is there after a kill -9.
 //!
-//! A child process (this test binary again) opens the store and writes with many tasks at once, telling each
+//! At the ports, to the last register: a child process (this test binary again) opens the store and writes with many tasks at once, telling each
 //! acknowledgement on its standard output. The parent kills it in the middle, opens the folder, and looks for all it
 //! was told. Not reproducible: where exactly the kill meets a commit.
 
@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use headcount::adapters::embedded::{EmbeddedConfig, EmbeddedStore};
@@ -23,6 +25,10 @@ use headcount::store::counters::Counters;
 use headcount::store::records::{RecordKind, Records};
 
 use crate::contract::elements;
+use crate::harness::crowd::{arrive, count, users};
+use crate::harness::eventually;
+use crate::harness::gateway::Gateway;
+use crate::harness::process::fresh_dir;
 
 const WRITERS: u64 = 32;
 /// Few, so that commits carry sketches that other writers are changing.
@@ -120,4 +126,68 @@ fn address(event: u64) -> SketchAddress {
     let subject = Subject::Event(EventId::new(&format!("event{event}")).unwrap());
     let counter = Arc::new(Counter { subject, generation: 1, period: Period::All });
     SketchAddress { counter, position: Position::FIRST }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_gateway_has_lost_no_visit_it_called_stored() {
+    let dir = fresh_dir("data");
+    let env = [("HEADCOUNT_DATA_DIR", dir.to_str().unwrap())];
+    let mut gateway = Gateway::start(&env).await;
+    let (next, stored) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let visitor = |_| async {
+        loop {
+            let user = format!("user_{}", next.fetch_add(1, Ordering::Relaxed));
+            let visit = serde_json::json!({ "user": user });
+            let body = Bytes::from(visit.to_string());
+            let headers = [("content-type", "application/json")];
+            let path = "/v1/events/sale/visits";
+            // The first call that finds nobody ends a visitor.
+            let Ok(answer) = gateway.public.try_send(hyper::Method::POST, path, &headers, body).await else { return };
+            if answer.status == 200 && answer.json()["stored"] == 1 {
+                stored.lock().unwrap().push(user);
+            }
+        }
+    };
+    let visitors = futures_util::future::join_all((0..16).map(visitor));
+    let killer = async {
+        eventually("thousands of stored visits", async || stored.lock().unwrap().len() >= 3_000).await;
+        gateway.send_kill();
+    };
+    futures_util::future::join(visitors, killer).await;
+    gateway.kill();
+
+    let gateway = Gateway::start(&env).await;
+    let before = count(&gateway.public, "sale", "").await;
+    let stored = stored.into_inner().unwrap();
+    assert_eq!(arrive(&[&gateway.public], "sale", &stored).await, 0, "nothing is buffered on this store");
+    let asked_at = before["as_of"].clone();
+    let mut after = before.clone();
+    eventually("a newer reading", async || {
+        after = count(&gateway.public, "sale", "").await;
+        after["as_of"] != asked_at && after["stale"] == false
+    })
+    .await;
+    assert_eq!(before["count"], after["count"], "all {} of them were there already", stored.len());
+    let lowest = stored.len() as f64 * 0.98;
+    assert!(before["count"].as_f64().unwrap() >= lowest, "{before} for {} stored", stored.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_gateway_on_the_same_folder_says_what_to_do() {
+    let dir = fresh_dir("data");
+    let env = [("HEADCOUNT_DATA_DIR", dir.to_str().unwrap())];
+    let mut first = Gateway::start(&env).await;
+    let mut second = Gateway::spawn(&env);
+    assert!(!second.end().await.success());
+    let log = second.log();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.contains("in use by another Headcount process"), "{log}");
+    assert!(last.contains("stop that one first"), "{log}");
+    assert!(first.runs(), "the first one goes on");
+    arrive(&[&first.public], "sale", &users(0..10)).await;
+
+    first.terminate();
+    assert!(first.end().await.success(), "{}", first.log());
+    let third = Gateway::start(&env).await;
+    assert_eq!(count(&third.public, "sale", "").await["count"], 10, "the folder is free again, and whole");
 }

@@ -24,7 +24,6 @@ use crate::domain::counter::{Counter, SketchAddress};
 use crate::domain::element::Element;
 use crate::domain::ring::{Layout, Shards};
 use crate::domain::sketch::wire;
-use crate::runtime::clock::Clock;
 use crate::store::StoreFuture;
 use crate::store::counters::{AnswerKey, Counters, Lease, Published, PublishedView, StoreFutureOf};
 use crate::store::error::StoreError;
@@ -42,7 +41,6 @@ const RAISED_MAX: usize = 65_536;
 pub struct RedisCounters {
     router: Arc<Router>,
     changes: watch::Receiver<u64>,
-    clock: Clock,
     raised: Mutex<Raised>,
 }
 
@@ -54,9 +52,7 @@ struct Raised {
 
 impl RedisCounters {
     pub fn new(router: Arc<Router>, changes: watch::Receiver<u64>) -> Self {
-        // Expiries are judged by the servers' clocks in the end, which no test sets: a settable one has no use here.
-        let clock = Clock::real();
-        Self { router, changes, clock, raised: Mutex::default() }
+        Self { router, changes, raised: Mutex::default() }
     }
 
     /// True if EXPIREAT … GT was sent for this key and expiry.
@@ -90,10 +86,6 @@ impl RedisCounters {
             return self.router.call(Call::new(key.slot, commands)).await.map(drop);
         };
         let at_s = seconds(expires_at);
-        if expires_at <= self.clock.now() {
-            commands.push(Command::new("EXPIREAT").arg(key.text.clone()).number(at_s));
-            return self.router.call(Call::new(key.slot, commands)).await.map(drop);
-        }
         commands.push(expire(&key, at_s, "NX"));
         if self.is_raised(&key, at_s) {
             return self.router.call(Call::new(key.slot, commands)).await.map(drop);

@@ -63,6 +63,11 @@ impl Gateway {
         self.process.kill();
     }
 
+    /// kill -9 while others still call it.
+    pub fn send_kill(&self) {
+        self.process.signal("KILL");
+    }
+
     /// SIGTERM; `end` waits for what follows.
     pub fn terminate(&self) {
         self.process.signal("TERM");
