@@ -1,6 +1,9 @@
 //! Bodies in: bounded in size and time, before anything in them is looked at.
 
+use std::future::{Future, poll_fn};
 use std::io::Read;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -72,7 +75,15 @@ async fn read(headers: &HeaderMap, mut body: Body, bytes_max: usize, within: Dur
     if announced.is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(refuse(headers, body, too_large(bytes_max)).await);
     }
-    match tokio::time::timeout(within, Limited::new(&mut body, bytes_max).collect()).await {
+    let collected = {
+        let mut collecting = pin!(Limited::new(&mut body, bytes_max).collect());
+        // A small body has mostly come with its header: then no timer is made.
+        match poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await {
+            Poll::Ready(collected) => Ok(collected),
+            Poll::Pending => tokio::time::timeout(within, collecting).await,
+        }
+    };
+    match collected {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(refuse(headers, body, too_large(bytes_max)).await),
         Ok(Err(_)) => Err(Problem::field(Kind::Malformed, "body", "must arrive whole; the connection broke off")),
