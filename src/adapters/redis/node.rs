@@ -294,7 +294,9 @@ async fn identify(client: &Client, within: Duration) -> Option<Identity> {
     let info = send(client, &[Command::new("INFO").arg("server")], false, within, false).await.pop()?.ok()?;
     let Reply::Bytes(info) = info else { return None };
     let info = String::from_utf8_lossy(&info);
-    let cluster_id = if info_field(&info, "redis_mode") == Some("cluster") {
+    // Valkey calls it `server_mode`.
+    let mode = info_field(&info, "redis_mode").or_else(|| info_field(&info, "server_mode"));
+    let cluster_id = if mode == Some("cluster") {
         let id = send(client, &[Command::new("CLUSTER").arg("MYID")], false, within, false).await.pop()?.ok()?;
         let Reply::Bytes(id) = id else { return None };
         Some(String::from_utf8_lossy(&id).into_owned())
