@@ -18,7 +18,7 @@ use crate::api::server::bind;
 use crate::api::state::AppState;
 use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
-use crate::jobs::contact::Contact;
+use crate::jobs::contact::{Contact, HashingChoice};
 use crate::jobs::push::Pusher;
 use crate::local::buffer::Buffer;
 use crate::local::cells::CellCache;
@@ -28,6 +28,7 @@ use crate::local::store_clock::StoreClock;
 use crate::runtime::clock::Clock;
 use crate::runtime::random::random_name;
 use crate::runtime::tasks::Tasks;
+use crate::runtime::telemetry::LogFormat;
 use crate::service::book::Book;
 use crate::service::claim::Claims;
 use crate::service::crowd::Crowd;
@@ -221,8 +222,17 @@ fn greet(config: &Config, stores: &Stores, (address, admin_address): (SocketAddr
         listen = %address, admin_listen = %admin_address, store = stores.deployment.describe(),
         shards = config.defaults.shards.count(), "headcount is ready"
     );
+    if config.hashing == HashingChoice::Plain {
+        tracing::warn!(
+            "users are counted under plain hashing: whoever chooses ids can double or kill a count; unset \
+             HEADCOUNT_USER_HASHING unless sketches are shared with other programs"
+        );
+    }
     for warning in stores.deployment.health().warnings {
         tracing::warn!("{warning}");
+    }
+    if config.log.format == LogFormat::Json {
+        return;
     }
     eprintln!(
         "\nHeadcount counts on http://{public} (metrics and administration on http://{}). Try:\n\n  \

@@ -150,6 +150,7 @@ mod tests {
         let page = include_str!("../docs/CONFIGURATION.md");
         let documented =
             page.split("<!-- environment -->\n").nth(1).and_then(|rest| rest.split("<!-- /environment -->").next());
-        assert_eq!(documented, Some(markdown(VARIABLES).as_str()), "`headcount config --markdown` prints the table");
+        let is_same = documented == Some(markdown(VARIABLES).as_str());
+        assert!(is_same, "put what `headcount config --markdown` prints into docs/CONFIGURATION.md");
     }
 }

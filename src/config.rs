@@ -190,7 +190,11 @@ pub const VARIABLES: &[Variable] = &[
         "",
         "Origins whose pages may call the public listener, comma-separated: `https://shop.example`. `*`: all.",
     ),
-    Variable::plain("HEADCOUNT_LOG", "info", "What is logged: `info`, `warn`, `headcount=debug,warn`."),
+    Variable::plain(
+        "HEADCOUNT_LOG",
+        "info,fred=error",
+        "What is logged: `info`, `warn`, `headcount=debug,warn`. The Redis client repeats each lost connection several times; the store tells it once.",
+    ),
     Variable::plain("HEADCOUNT_LOG_FORMAT", "text", "`text` or `json`."),
     Variable::plain("HEADCOUNT_WORKERS", "0", "Threads that serve; 0: one per core."),
 ];
@@ -369,7 +373,7 @@ mod tests {
         assert_eq!(config.defaults.retention, Retention::DEFAULT);
         assert_eq!(config.defaults.shards.count(), 16);
         assert_eq!(config.hashing, HashingChoice::Keyed(None));
-        assert!(matches!(config.store, StoreChoice::Embedded { dir } if dir == PathBuf::from("headcount-data")));
+        assert!(matches!(config.store, StoreChoice::Embedded { dir } if dir.as_os_str() == "headcount-data"));
     }
 
     #[test]

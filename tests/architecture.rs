@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use headcount::runtime::meters::METERS;
+
 /// A folder (or a file at the top), and its level: a file imports from lower levels and from its own folder only.
 const LAYERS: &[(&str, u32)] = &[
     ("domain", 0),
@@ -126,13 +128,55 @@ fn words_of_one_folder_stay_there() {
 }
 
 #[test]
+fn every_metric_is_described_and_documented() {
+    let mut used = BTreeSet::new();
+    for source in sources() {
+        for kind in ["counter!(", "gauge!(", "histogram!("] {
+            for (at, _) in source.text.match_indices(kind) {
+                let argument = source.text[at + kind.len()..].trim_start();
+                if let Some(name) = argument.strip_prefix('"').and_then(|rest| rest.split('"').next()) {
+                    used.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    let described: BTreeSet<String> = METERS.iter().map(|meter| meter.name.to_owned()).collect();
+    assert_eq!(used, described, "what the code counts, and the table in runtime/meters.rs");
+    let told = read(&root().join("docs/OPERATIONS.md"));
+    for name in described {
+        assert!(told.contains(&format!("`{name}`")), "docs/OPERATIONS.md does not tell of {name}");
+    }
+}
+
+#[test]
+fn settings_named_outside_the_code_exist() {
+    let known: BTreeSet<&str> = headcount::config::VARIABLES.iter().map(|variable| variable.name).collect();
+    let mut places = files(&root().join("docs"), "md");
+    places.extend(files(&root().join("k8s"), "md"));
+    places.extend(files(&root().join("k8s"), "env"));
+    places.extend(files(&root().join("k8s"), "yaml"));
+    places.extend(["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    for place in places {
+        let text = read(&place);
+        for (at, _) in text.match_indices("HEADCOUNT_") {
+            let name: String = text[at..].chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
+            let name = name.trim_end_matches("_FILE").trim_end_matches('_');
+            // Kubernetes' own injections are told of as what they are.
+            let foreign = ["HEADCOUNT", "HEADCOUNT_PORT", "HEADCOUNT_BENCH_SECONDS"].contains(&name);
+            assert!(known.contains(name) || foreign, "{}: {name} is no setting", place.display());
+        }
+    }
+}
+
+#[test]
 fn scripts_say_their_contract() {
     let folder = root().join("lua");
     let mut seen = 0;
     for path in files(&folder, "lua") {
         let text = read(&path);
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let header: String = text.lines().take_while(|line| line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        assert!(text.starts_with("--[["), "lua/{name} does not begin with its contract");
+        let header = text.split("]]").next().unwrap_or("");
         for word in ["KEYS", "ARGV", "eply"] {
             assert!(header.contains(word), "lua/{name}: the header does not say {word}");
         }

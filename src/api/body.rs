@@ -16,18 +16,29 @@ pub const JSON_BYTES_MAX: usize = 1 << 20;
 /// Ten thousand lines of 800 bytes; both the bytes on the wire and what they inflate to.
 pub const LINES_BYTES_MAX: usize = 8 << 20;
 
+/// How much of a refused body is read and thrown away, and for how long: what a client sends after the server has
+/// closed makes the kernel reset the connection, and the client would never see why it was refused.
+const DISCARDED_BYTES_MAX: usize = 32 << 20;
+const DISCARDED_WITHIN: Duration = Duration::from_secs(2);
+
 /// The body of a JSON call.
 pub async fn json(headers: &HeaderMap, body: Body, within: Duration) -> Result<Bytes, Problem> {
-    if encoding(headers)? == Encoding::Gzip {
-        let rule = "must be absent: only POST /v1/visits takes gzip";
-        return Err(Problem::field(Kind::UnsupportedEncoding, "Content-Encoding", rule));
+    match encoding(headers) {
+        Ok(Encoding::Identity) => read(headers, body, JSON_BYTES_MAX, within).await,
+        Ok(Encoding::Gzip) => {
+            let rule = "must be absent: only POST /v1/visits takes gzip";
+            Err(refuse(headers, body, Problem::field(Kind::UnsupportedEncoding, "Content-Encoding", rule)).await)
+        }
+        Err(problem) => Err(refuse(headers, body, problem).await),
     }
-    read(headers, body, JSON_BYTES_MAX, within).await
 }
 
 /// The body of an NDJSON call, inflated.
 pub async fn lines(headers: &HeaderMap, body: Body, within: Duration) -> Result<Bytes, Problem> {
-    let encoding = encoding(headers)?;
+    let encoding = match encoding(headers) {
+        Ok(encoding) => encoding,
+        Err(problem) => return Err(refuse(headers, body, problem).await),
+    };
     let bytes = read(headers, body, LINES_BYTES_MAX, within).await?;
     match encoding {
         Encoding::Identity => Ok(bytes),
@@ -56,14 +67,14 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
     }
 }
 
-async fn read(headers: &HeaderMap, body: Body, bytes_max: usize, within: Duration) -> Result<Bytes, Problem> {
+async fn read(headers: &HeaderMap, mut body: Body, bytes_max: usize, within: Duration) -> Result<Bytes, Problem> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > bytes_max as u64) {
-        return Err(too_large(bytes_max));
+        return Err(refuse(headers, body, too_large(bytes_max)).await);
     }
-    match tokio::time::timeout(within, Limited::new(body, bytes_max).collect()).await {
+    match tokio::time::timeout(within, Limited::new(&mut body, bytes_max).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(refuse(headers, body, too_large(bytes_max)).await),
         Ok(Err(_)) => Err(Problem::field(Kind::Malformed, "body", "must arrive whole; the connection broke off")),
         Err(_) => Err(Problem::field_with_detail(
             Kind::SlowBody,
@@ -72,6 +83,23 @@ async fn read(headers: &HeaderMap, body: Body, bytes_max: usize, within: Duratio
             "Nothing was done; send the request again, in smaller parts if the line is slow.",
         )),
     }
+}
+
+/// Passes a problem on after the rest of the body has come in, within bounds. A client that asked whether to send its
+/// body (`Expect: 100-continue`) is answered at once.
+pub async fn refuse(headers: &HeaderMap, mut body: Body, problem: Problem) -> Problem {
+    if !headers.contains_key(header::EXPECT) {
+        let discard = async {
+            let mut left = DISCARDED_BYTES_MAX;
+            while let Some(Ok(frame)) = body.frame().await {
+                let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { return };
+                left = rest;
+            }
+        };
+        // Out of time or bytes: the client may then see a reset connection instead of the problem.
+        let _ = tokio::time::timeout(DISCARDED_WITHIN, discard).await;
+    }
+    problem
 }
 
 fn too_large(bytes_max: usize) -> Problem {
@@ -119,8 +147,8 @@ mod tests {
         assert!(bomb.len() < 100_000, "{}", bomb.len());
         let problem = inflate(&bomb, LINES_BYTES_MAX).unwrap_err();
         assert_eq!(problem.named().2, "must be at most 8388608 bytes after inflation");
-        assert_eq!(inflate(&gzip(&vec![b'a'; 100]), 100).unwrap().len(), 100);
-        assert_eq!(inflate(&gzip(&vec![b'a'; 101]), 100).unwrap_err().named().0, "/problems/too-large");
+        assert_eq!(inflate(&gzip(&[b'a'; 100]), 100).unwrap().len(), 100);
+        assert_eq!(inflate(&gzip(&[b'a'; 101]), 100).unwrap_err().named().0, "/problems/too-large");
         for broken in [&b"not gzip"[..], &gzip(b"cut off")[..15], b""] {
             assert_eq!(inflate(broken, 100).unwrap_err().named().0, "/problems/malformed", "{broken:?}");
         }

@@ -152,3 +152,66 @@ impl Modify for Token {
         document.components.get_or_insert_default().add_security_scheme("token", scheme);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::api::router::{admin_routes, public_routes};
+
+    #[test]
+    fn every_route_is_in_the_document_and_the_other_way_round() {
+        let (public, admin) = (public_routes(), admin_routes());
+        let routes: BTreeSet<(String, String)> = public
+            .documented()
+            .iter()
+            .chain(admin.documented())
+            .map(|(method, path)| (method.to_ascii_lowercase(), (*path).to_owned()))
+            .collect();
+        let document = serde_json::to_value(Document::openapi()).unwrap();
+        let paths = document["paths"].as_object().unwrap().iter();
+        let documented: BTreeSet<(String, String)> = paths
+            .flat_map(|(path, item)| item.as_object().unwrap().keys().map(|method| (method.clone(), path.clone())))
+            .collect();
+        assert_eq!(routes, documented);
+    }
+
+    #[test]
+    fn the_document_is_openapi_3_1_with_unique_operations_and_known_schemas() {
+        let document = serde_json::to_value(Document::openapi()).unwrap();
+        assert!(document["openapi"].as_str().unwrap().starts_with("3.1"), "{}", document["openapi"]);
+        let text = document.to_string();
+        let ids: Vec<&str> =
+            text.split("\"operationId\":\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        assert_eq!(ids.len(), ids.iter().collect::<BTreeSet<_>>().len(), "{ids:?}");
+        for reference in text.split("\"#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(document["components"]["schemas"].get(reference).is_some(), "{reference} is not defined");
+        }
+        // A parameter that the path does not carry must not be said to be in it.
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                    let name = parameter["name"].as_str().unwrap();
+                    let in_path = path.contains(&format!("{{{name}}}"));
+                    assert_eq!(parameter["in"] == "path", in_path, "{path} {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_call_stands_in_the_page_for_callers() {
+        let page = include_str!("../../docs/API.md");
+        let (public, admin) = (public_routes(), admin_routes());
+        for (method, path) in public.documented().iter().chain(admin.documented()) {
+            let named = page.lines().any(|line| {
+                let ends = ["`", "?", " "].map(|end| format!("{path}{end}"));
+                line.contains(method) && ends.iter().any(|whole| line.contains(whole.as_str()))
+            });
+            let in_curl = path.replace("{event}", "launch").replace("{campaign}", "tickets");
+            let shown = page.lines().any(|line| line.starts_with("curl") && line.contains(&in_curl));
+            assert!(named || shown, "{method} {path} is not in docs/API.md");
+        }
+    }
+}

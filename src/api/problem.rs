@@ -265,3 +265,19 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_documented_with_its_status() {
+        let page = include_str!("../../docs/API.md");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `/problems/")).collect();
+        let expected = Kind::ALL.map(|kind| format!("| `{}` | {} | ", kind.parts().0, kind.parts().1.as_u16()));
+        assert_eq!(rows.len(), expected.len());
+        for (row, expected) in rows.iter().zip(&expected) {
+            assert!(row.starts_with(expected.as_str()), "{row}, not {expected}");
+        }
+    }
+}

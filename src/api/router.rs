@@ -13,17 +13,17 @@ use super::{cors, openapi, ops};
 /// What product backends and front ends call.
 pub fn public_router(state: Arc<AppState>) -> Router {
     let origins = state.config.cors_origins.clone();
-    cors::allow(public_routes(state).into_router(), &origins)
+    cors::allow(public_routes().into_router(state), &origins)
 }
 
 /// What operators, their tools and probes call.
 pub fn admin_router(state: Arc<AppState>) -> Router {
-    admin_routes(state).into_router()
+    admin_routes().into_router(state)
 }
 
 /// Where a path carries an id, a second form takes it as a query parameter or body field: proxies mangle `%2F`.
-pub fn public_routes(state: Arc<AppState>) -> Routes {
-    Routes::new(state)
+pub fn public_routes() -> Routes {
+    Routes::new()
         // Visits
         .post("/v1/events/{event}/visits", visits::record)
         .post("/v1/visits", visits::record_lines)
@@ -50,8 +50,8 @@ pub fn public_routes(state: Arc<AppState>) -> Routes {
         .later("/v1/campaigns/{campaign}/remaining/stream", "stream")
 }
 
-pub fn admin_routes(state: Arc<AppState>) -> Routes {
-    Routes::new(state)
+pub fn admin_routes() -> Routes {
+    Routes::new()
         // Probes and metrics: no token, because kubelets and Prometheus have none
         .get("/livez", ops::livez)
         .get("/readyz", ops::readyz)

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, any, on};
@@ -16,16 +16,16 @@ use super::problem::{Kind, Problem};
 use super::state::AppState;
 
 /// Collects the routes of one listener.
+#[derive(Default)]
 pub struct Routes {
-    router: Router,
-    state: Arc<AppState>,
+    router: Router<Arc<AppState>>,
     asks_for_token: bool,
     documented: Vec<(&'static str, &'static str)>,
 }
 
 impl Routes {
-    pub fn new(state: Arc<AppState>) -> Self {
-        Self { router: Router::new(), state, asks_for_token: false, documented: Vec::new() }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// The routes that follow need the admin token, where there is one.
@@ -86,7 +86,7 @@ impl Routes {
         &self.documented
     }
 
-    pub fn into_router(self) -> Router {
+    pub fn into_router(self, state: Arc<AppState>) -> Router {
         let unmatched = Meter::new("ANY", "unmatched");
         let wrong_method = unmatched.clone();
         let absent = move || async move {
@@ -96,7 +96,7 @@ impl Routes {
         let refused = move || async move {
             wrong_method.refused(Problem::new(Kind::MethodNotAllowed, "Use a method that the Allow header names."))
         };
-        self.router.fallback(absent).method_not_allowed_fallback(refused)
+        self.router.fallback(absent).method_not_allowed_fallback(refused).with_state(state)
     }
 
     fn add<F, A>(mut self, method: &'static str, filter: MethodFilter, path: &'static str, handler: F) -> Self
@@ -105,10 +105,9 @@ impl Routes {
         A: Future<Output = Result<Response, Problem>> + Send + 'static,
     {
         let meter = Meter::new(method, path);
-        let state = Arc::clone(&self.state);
         let asks_for_token = self.asks_for_token;
-        let serve = move |request: Request| {
-            let (meter, state) = (meter.clone(), Arc::clone(&state));
+        let serve = move |State(state): State<Arc<AppState>>, request: Request| {
+            let meter = meter.clone();
             async move {
                 let started = Instant::now();
                 let answer = match asks_for_token.then(|| authorize(&state, request.headers())) {

@@ -211,3 +211,133 @@ fn shed() -> Problem {
     Problem::new(Kind::Overloaded, "This process has as many requests under way as it allows itself; send it again.")
         .retry_after_s(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
+
+    struct Running {
+        address: SocketAddr,
+        stop: CancellationToken,
+        tasks: Tasks,
+        /// Lets one request that waits in `/slow` go on.
+        go: Arc<Notify>,
+        /// Told when a request has come to wait in `/slow`.
+        waits: Arc<Notify>,
+    }
+
+    fn start(config: ServerConfig) -> Running {
+        let (go, waits) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let slow = {
+            let (go, waits) = (go.clone(), waits.clone());
+            move || async move {
+                waits.notify_one();
+                go.notified().await;
+                "slow"
+            }
+        };
+        let router = Router::new().route("/", get(|| async { "quick" })).route("/slow", get(slow));
+        let (listener, address) = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (stop, tasks) = (CancellationToken::new(), Tasks::new());
+        let (until, connections) = (stop.clone(), tasks.clone());
+        tasks.spawn("serve", async move { serve("test", listener, router, config, &connections, until).await });
+        Running { address, stop, tasks, go, waits }
+    }
+
+    fn patient() -> ServerConfig {
+        ServerConfig { connections_max: 10, requests_max: 10, header_timeout: Duration::from_secs(60) }
+    }
+
+    async fn connect(running: &Running, send: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        stream.write_all(send).await.unwrap();
+        stream
+    }
+
+    /// Everything until the server closes.
+    async fn rest(stream: &mut TcpStream) -> String {
+        let mut text = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut text));
+        read.await.expect("the server closes").unwrap();
+        text
+    }
+
+    /// One answer: the word of the quick route, or a problem.
+    async fn answer(stream: &mut TcpStream) -> String {
+        let mut text = Vec::new();
+        while !(text.ends_with(b"quick") || text.ends_with(b"}")) {
+            let read = tokio::time::timeout(Duration::from_secs(20), stream.read_buf(&mut text));
+            assert!(read.await.expect("an answer").unwrap() > 0, "{}", String::from_utf8_lossy(&text));
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn silent_half_open_and_idle_connections_are_closed() {
+        let running = start(ServerConfig { header_timeout: Duration::from_millis(200), ..patient() });
+        let mut silent = connect(&running, b"").await;
+        let mut half = connect(&running, b"GET / HTTP/1.1\r\nhost:").await;
+        let mut idle = connect(&running, GET).await;
+        assert!(answer(&mut idle).await.starts_with("HTTP/1.1 200"));
+        // A half header may get a 408 first; what counts is that the server closes.
+        for stream in [&mut silent, &mut half, &mut idle] {
+            rest(stream).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn stopping_ends_idle_connections_and_lets_requests_under_way_finish() {
+        let running = start(patient());
+        let mut idle = connect(&running, GET).await;
+        answer(&mut idle).await;
+        let mut busy = connect(&running, b"GET /slow HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        running.waits.notified().await;
+        running.stop.cancel();
+        assert_eq!(rest(&mut idle).await, "");
+        assert!(TcpStream::connect(running.address).await.is_err(), "no new connection is taken");
+        running.go.notify_one();
+        let last = rest(&mut busy).await;
+        assert!(last.starts_with("HTTP/1.1 200") && last.ends_with("slow"), "{last}");
+        assert!(running.tasks.finish(Duration::from_secs(20)).await);
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_the_bound_are_shed_at_once_and_the_connection_lives_on() {
+        let running = start(ServerConfig { requests_max: 1, ..patient() });
+        let _busy = connect(&running, b"GET /slow HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        running.waits.notified().await;
+        let mut shed = connect(&running, GET).await;
+        let refusal = answer(&mut shed).await;
+        assert!(refusal.starts_with("HTTP/1.1 503") && refusal.contains("retry-after: 1"), "{refusal}");
+        assert!(refusal.contains("/problems/overloaded"), "{refusal}");
+        running.go.notify_one();
+        shed.write_all(GET).await.unwrap();
+        // The place comes back when the other answer is written, which may be a moment after this request.
+        while !answer(&mut shed).await.starts_with("HTTP/1.1 200") {
+            shed.write_all(GET).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_bound_wait_for_a_place() {
+        let running = start(ServerConfig { connections_max: 1, ..patient() });
+        let mut first = connect(&running, GET).await;
+        answer(&mut first).await;
+        let mut second = connect(&running, GET).await;
+        // The kernel took its bytes; the server must not answer while the first is open. Asking the first again takes
+        // longer than an answer to the second would.
+        for _ in 0..100 {
+            first.write_all(GET).await.unwrap();
+            answer(&mut first).await;
+        }
+        assert!(second.try_read(&mut [0; 1]).is_err(), "the second was answered beside the first");
+        drop(first);
+        assert!(answer(&mut second).await.starts_with("HTTP/1.1 200"));
+    }
+}

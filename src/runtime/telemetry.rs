@@ -5,6 +5,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::meters;
+
 /// How a log line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogFormat {
@@ -41,9 +43,11 @@ pub fn start_logs(config: &LogConfig) -> Result<(), String> {
 
 /// Installs the recorder that the `metrics` macros write to; the handle renders the Prometheus text.
 pub fn start_metrics() -> Result<PrometheusHandle, String> {
-    PrometheusBuilder::new()
+    let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS_BUCKETS)
         .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_elements".into()), &ELEMENTS_BUCKETS))
         .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_string())?;
+    meters::describe();
+    Ok(handle)
 }

@@ -1,4 +1,4 @@
-//! The heart of Headcount by itself: sketches and estimates, without store or network.
+//! The heart of Headcount by itself: sketches, estimates, and the parsers of requests, without store or network.
 
 mod accuracy;
 mod craft;
@@ -8,5 +8,6 @@ mod mutation;
 mod poison;
 mod properties;
 mod refusals;
+mod requests;
 mod users;
 mod vectors;

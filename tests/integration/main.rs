@@ -3,11 +3,22 @@
 //! `harness` starts them on free loopback ports and cleans up, also after a panic or a kill. Each other module is about
 //! one promise; a test reads as a sentence.
 
-// mod accuracy;
+#![allow(clippy::disallowed_methods, reason = "a test reads the clock and starts callers of its own")]
+
+mod accuracy;
+mod agreement;
+mod bad_input;
+mod calls;
 mod contract;
+mod cross_slot;
 mod durability;
 mod economy;
+mod endings;
+mod faults;
 mod harness;
+mod http;
+mod layouts;
+mod poison;
 mod real_log;
 mod redis_adapter;
 mod redis_faults;

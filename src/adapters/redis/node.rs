@@ -291,19 +291,22 @@ async fn supervise(node: &Arc<Node>, connection: &Connection, index: usize) {
 
 /// Asks a server who it is.
 async fn identify(client: &Client, within: Duration) -> Option<Identity> {
-    let info = send(client, &[Command::new("INFO").arg("server")], false, within, false).await.pop()?.ok()?;
-    let Reply::Bytes(info) = info else { return None };
-    let info = String::from_utf8_lossy(&info);
-    // Valkey calls it `server_mode`.
-    let mode = info_field(&info, "redis_mode").or_else(|| info_field(&info, "server_mode"));
-    let cluster_id = if mode == Some("cluster") {
-        let id = send(client, &[Command::new("CLUSTER").arg("MYID")], false, within, false).await.pop()?.ok()?;
-        let Reply::Bytes(id) = id else { return None };
-        Some(String::from_utf8_lossy(&id).into_owned())
+    // Valkey has no `redis_mode` any more; `cluster_enabled` is everywhere.
+    let sections = [Command::new("INFO").arg("server"), Command::new("INFO").arg("cluster")];
+    let info: Vec<String> =
+        send(client, &sections, false, within, false).await.into_iter().map(text).collect::<Option<_>>()?;
+    let info = info.concat();
+    let cluster_id = if info_field(&info, "cluster_enabled") == Some("1") {
+        let id = [Command::new("CLUSTER").arg("MYID")];
+        Some(send(client, &id, false, within, false).await.pop().and_then(text)?)
     } else {
         None
     };
     Some(Identity { cluster_id, run_id: info_field(&info, "run_id")?.to_string() })
+}
+
+fn text(answer: Result<Reply, NodeError>) -> Option<String> {
+    answer.ok()?.into_text()
 }
 
 async fn send(

@@ -50,6 +50,13 @@ impl Reply {
         }
     }
 
+    pub fn into_text(self) -> Option<String> {
+        match self {
+            Reply::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => None,
+        }
+    }
+
     /// A number, also one in digits: hash fields and script replies come as text.
     pub fn number(&self) -> Result<i64, StoreError> {
         match self {

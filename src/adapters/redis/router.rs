@@ -264,7 +264,7 @@ impl Router {
         pending: Vec<Pending>,
     ) -> Vec<(Pending, Option<Arc<Node>>, Result<Reply, NodeError>)> {
         let view = self.topology.view().clone();
-        let mut groups: HashMap<(Option<usize>, bool), (Option<Arc<Node>>, Vec<Pending>)> = HashMap::new();
+        let mut groups: HashMap<_, (Option<Arc<Node>>, Vec<Pending>)> = HashMap::new();
         for one in pending {
             let asking = one.asked.is_some();
             let node = one.asked.clone().or_else(|| view.owner(commands[one.index].0).cloned());

@@ -79,10 +79,10 @@ impl SlotMap {
         !self.owners.is_empty() && self.owners.iter().all(|&owner| owner != NOBODY)
     }
 
-    /// True if some slot that had an owner now has another one, or none.
+    /// True if some slot has another owner than before, or has one again; the first map is no move.
     pub fn moved_since(&self, before: &SlotMap) -> bool {
         let id = |map: &SlotMap, slot| map.owner(slot).map(|owner| map.members[owner].id.clone());
-        (0..SLOTS).any(|slot| before.owner(slot).is_some() && id(before, slot) != id(self, slot))
+        !before.owners.is_empty() && (0..SLOTS).any(|slot| id(before, slot) != id(self, slot))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::address::Address;
 use super::node::Node;
-use super::reply::{Command, Redirect, Reply, info_field};
+use super::reply::{Command, Redirect, info_field};
 use super::settings::{NodeSettings, Role};
 use super::slots::{Picture, SlotMap, merge};
 
@@ -226,7 +226,8 @@ impl Topology {
                 Command::new("INFO").arg("replication"),
             ];
             let answers = node.pipeline(Role::Poll, &sections, false, POLL_TIMEOUT).await;
-            let Some(texts) = answers.into_iter().map(|answer| text(answer.ok()?)).collect::<Option<Vec<_>>>() else {
+            let Some(texts) = answers.into_iter().map(|answer| answer.ok()?.into_text()).collect::<Option<Vec<_>>>()
+            else {
                 return; // What was seen last stands.
             };
             let text = texts.concat();
@@ -251,16 +252,9 @@ async fn pictures(nodes: &[Arc<Node>]) -> Vec<Picture> {
     let command = [Command::new("CLUSTER").arg("NODES")];
     let asked = nodes.iter().map(|node| async {
         let answer = node.pipeline(Role::Poll, &command, false, POLL_TIMEOUT).await.pop()?.ok()?;
-        Picture::parse(&text(answer)?, &node.address.host)
+        Picture::parse(&answer.into_text()?, &node.address.host)
     });
     join_all(asked).await.into_iter().flatten().collect()
-}
-
-fn text(reply: Reply) -> Option<String> {
-    match reply {
-        Reply::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        _ => None,
-    }
 }
 
 /// What these settings of a server can lose.
@@ -277,13 +271,14 @@ fn at_risk(info: &str, single: bool) -> Vec<String> {
     risks
 }
 
-/// Addresses and slot counts, for logs.
+/// Primaries with their slot counts, for logs.
 pub fn members(view: &View) -> String {
     let slots = view.map.slots_of_members();
-    let primaries = view.map.members.iter().zip(slots).filter(|(member, _)| member.primary);
-    let texts: Vec<String> = primaries
+    let primaries = view.map.members.iter().zip(slots).filter(|(_, slots)| *slots > 0);
+    let mut texts: Vec<String> = primaries
         .map(|(member, slots)| format!("{} ({slots} slots, {} replicas)", member.address, member.replicas))
         .collect();
+    texts.sort();
     texts.join(", ")
 }
 

@@ -63,7 +63,7 @@ pub async fn record_lines(app: Arc<AppState>, request: Request) -> Result<Respon
     let (head, body) = request.into_parts();
     Query::parse(&head.uri, Known::default(), None)?;
     if app.config.user_header.is_some() {
-        return Err(lists_are_off("body"));
+        return Err(body::refuse(&head.headers, body, lists_are_off("body")).await);
     }
     let bytes = body::lines(&head.headers, body, app.config.body_timeout).await?;
     let lines = VisitLines::parse(&bytes)?;

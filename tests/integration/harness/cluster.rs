@@ -109,11 +109,6 @@ impl RedisCluster {
         self.nodes[0].url()
     }
 
-    pub fn slot_of(&self, key: &[u8]) -> u16 {
-        let reply = self.answering().command(&[b"CLUSTER".as_slice(), b"KEYSLOT", key]);
-        u16::try_from(reply.int()).expect("a slot")
-    }
-
     /// Which node serves a slot, as a majority of the answering nodes sees it; None while that is nobody.
     pub fn owner_of(&self, slot: u16) -> Option<usize> {
         let mut votes: HashMap<String, usize> = HashMap::new();

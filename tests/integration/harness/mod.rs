@@ -6,11 +6,13 @@
 //! | `redis.rs` | one redis-server or valkey-server, plain or with TLS and an ACL user |
 //! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
 //! | `crowd.rs` | users, and how they arrive |
+//! | `placement.rs` | nothing: says which master a user is on |
 //! | `gateway.rs` | the real binary, and a client for its two listeners |
 
 pub mod cluster;
 pub mod crowd;
 pub mod gateway;
+pub mod placement;
 pub mod process;
 pub mod redis;
 pub mod resp;

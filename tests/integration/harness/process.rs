@@ -37,6 +37,7 @@ struct Watchdog {
 static RUN: LazyLock<Watchdog> = LazyLock::new(|| {
     let root = std::env::temp_dir().join(format!("headcount-tests-{}", std::process::id()));
     std::fs::create_dir_all(&root).expect("a folder for the run");
+    #[allow(clippy::zombie_processes, reason = "it outlives this process: that is its purpose")]
     let mut shell = Command::new("sh")
         .args(["-c", WATCHDOG, "watchdog"])
         .arg(&root)
