@@ -21,5 +21,4 @@ mod layouts;
 mod poison;
 mod real_log;
 mod redis_adapter;
-mod redis_faults;
 mod soft;

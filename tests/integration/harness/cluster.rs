@@ -172,13 +172,7 @@ impl RedisCluster {
         }
     }
 
-    /// Calls by command, summed over the nodes that answer. Replicas repeat their master's writes: see
-    /// `master_command_calls` for what clients sent.
-    pub fn command_calls(&self) -> HashMap<String, u64> {
-        sum(self.nodes.iter().filter(|node| node.answers()))
-    }
-
-    /// Calls by command on the nodes that serve slots now.
+    /// Calls by command, summed over the nodes that serve slots now: what clients sent. (Replicas repeat the writes.)
     pub fn master_command_calls(&self) -> HashMap<String, u64> {
         sum(self.masters_now().into_iter().map(|master| &self.nodes[master]))
     }
