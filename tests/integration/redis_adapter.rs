@@ -143,22 +143,25 @@ pub async fn a_record_waits_for_its_replica(
     go_on: impl FnOnce(u16),
 ) {
     let (stores, tasks) = started(config).await;
+    // Another process: its connection has written nothing that a WAIT could wait for.
+    let (other, other_tasks) = started(config).await;
     let (kind, id, body) = (RecordKind::Campaign, nonce(), Bytes::from_static(b"{}"));
     let put = |expected| stores.records.put(kind, &id, expected, body.clone());
+    let other_put = |expected| other.records.put(kind, &id, expected, body.clone());
     assert_eq!(put(0).await, Ok(Put::Written { version: 1 }));
     let replica = replica_of(ports, owner(ports, keys::record(kind, &id).slot).await).await;
     stop(replica);
     assert!(matches!(put(1).await, Err(StoreError::Unavailable(_))), "written, but not replicated");
-    assert!(matches!(put(1).await, Err(StoreError::Unavailable(_))), "nor does the conflict stand for sure");
+    assert!(matches!(other_put(1).await, Err(StoreError::Unavailable(_))), "nor does the conflict stand for sure");
     go_on(replica);
-    eventually("a conflict that is replicated", async || match put(1).await {
+    eventually("a conflict that is replicated", async || match other_put(1).await {
         Ok(Put::Conflict(Some(record))) => record.version == 2,
         Err(error) if error.retry_may_help() => false,
         other => panic!("{other:?}"),
     })
     .await;
     assert_eq!(put(2).await, Ok(Put::Written { version: 3 }));
-    assert!(tasks.finish(PATIENCE).await);
+    assert!(tasks.finish(PATIENCE).await && other_tasks.finish(PATIENCE).await);
 }
 
 /// Connections that break under load are replaced, and no caller of anything repeatable hears of it.
@@ -290,8 +293,9 @@ impl Load {
     }
 }
 
-/// Moves a slot to another primary and back, `rounds` times, key by key, under reads, writes and scripts of many
-/// periods whose keys all lie in it. No call may fail, none may be answered with anything but its own.
+/// Moves a slot to another primary and back, `rounds` times, under reads, writes and scripts of many periods whose keys
+/// all lie in it. The move stands still when some keys are moved and when all are, until calls of each kind got through.
+/// No call may fail, none may be answered with anything but its own.
 pub async fn a_slot_moves_under_load(config: &RedisConfig, ports: &[u16], rounds: usize) -> u64 {
     let (stores, tasks) = started(config).await;
     let event = fresh("moving");
@@ -301,7 +305,7 @@ pub async fn a_slot_moves_under_load(config: &RedisConfig, ports: &[u16], rounds
         stores.counters.add(address, &elements_of(day, 0..20), None).await.unwrap();
     }
     let stop = Arc::new(AtomicBool::new(false));
-    let calls = Arc::new(AtomicU64::new(0));
+    let calls = Arc::new([const { AtomicU64::new(0) }; 3]);
     let workers: Vec<_> = (0..24u64)
         .map(|worker| {
             let (stores, event, days, stop, calls) =
@@ -310,25 +314,35 @@ pub async fn a_slot_moves_under_load(config: &RedisConfig, ports: &[u16], rounds
                 let mut round = 0u64;
                 while !stop.load(Ordering::SeqCst) {
                     round += 1;
-                    match worker % 8 {
-                        0..=4 => reads_only_its_own(&stores, &days).await,
-                        5 | 6 => adds_and_finds(&stores, &address(&on_day(&event, 100 + worker), 0), round).await,
+                    let kind = match worker % 8 {
+                        0..=4 => 0,
+                        5 | 6 => 1,
+                        _ => 2,
+                    };
+                    match kind {
+                        0 => reads_only_its_own(&stores, &days).await,
+                        1 => adds_and_finds(&stores, &address(&on_day(&event, 100 + worker), 0), round).await,
                         _ => shares_answers(&stores, &on_day(&event, 1000 + worker * 100_000 + round)).await,
                     }
-                    calls.fetch_add(1, Ordering::SeqCst);
+                    calls[kind].fetch_add(1, Ordering::SeqCst);
                     // Not as fast as can be: each round leaves keys in the slot, and all of them must be moved.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             })
         })
         .collect();
+    let now = || calls.each_ref().map(|count| count.load(Ordering::SeqCst));
+    let got_through = async || {
+        let before = now();
+        let through = || now().iter().zip(before).all(|(count, before)| *count >= before + 30);
+        eventually("calls of each kind", async || through()).await;
+    };
     for _ in 0..rounds {
         let from = owner(ports, slot).await;
         let to = *owners(ports).await.keys().find(|&&port| port != from).unwrap();
         for (from, to) in [(from, to), (to, from)] {
-            let before = calls.load(Ordering::SeqCst);
-            move_slot(ports, slot, from, to).await;
-            eventually("calls after the move", async || calls.load(Ordering::SeqCst) > before + 100).await;
+            move_slot(ports, slot, from, to, &got_through).await;
+            got_through().await;
         }
     }
     stop.store(true, Ordering::SeqCst);
@@ -336,7 +350,7 @@ pub async fn a_slot_moves_under_load(config: &RedisConfig, ports: &[u16], rounds
         worker.await.expect("no wrong answer and no error");
     }
     assert!(tasks.finish(PATIENCE).await);
-    calls.load(Ordering::SeqCst)
+    now().iter().sum()
 }
 
 async fn reads_only_its_own(stores: &Stores, days: &[SketchAddress]) {
@@ -374,13 +388,14 @@ async fn shares_answers(stores: &Stores, counter: &Counter) {
     assert_eq!(stores.counters.attend(&key, "me", 10_000).await.expect("attendance"), 1);
 }
 
-async fn move_slot(ports: &[u16], slot: u16, from: u16, to: u16) {
+async fn move_slot(ports: &[u16], slot: u16, from: u16, to: u16, standing_still: &impl AsyncFn()) {
     let (from_id, to_id) = (command(from, &["CLUSTER", "MYID"]).await, command(to, &["CLUSTER", "MYID"]).await);
     let id = |text: &str| text.lines().nth(1).unwrap().to_string();
     let (from_id, to_id) = (id(&from_id), id(&to_id));
     let slot = slot.to_string();
     expect_ok(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
     expect_ok(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+    let mut moved = 0;
     loop {
         let keys = command(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await;
         let keys: Vec<&str> = keys.split("\r\n").filter(|line| line.starts_with("hc:")).collect();
@@ -389,10 +404,14 @@ async fn move_slot(ports: &[u16], slot: u16, from: u16, to: u16) {
         }
         let to = to.to_string();
         let migrate = ["MIGRATE", "127.0.0.1", &to, "", "0", "5000", "KEYS"];
-        let moved = command(from, &[&migrate, &keys[..]].concat()).await;
-        assert!(moved == "+OK\r\n" || moved == "+NOKEY\r\n", "{moved}");
-        tokio::task::yield_now().await;
+        let answer = command(from, &[&migrate, &keys[..]].concat()).await;
+        assert!(answer == "+OK\r\n" || answer == "+NOKEY\r\n", "{answer}");
+        moved += keys.len();
+        if moved == 20 {
+            standing_still().await;
+        }
     }
+    standing_still().await;
     // The target first: were the source first, it would answer MOVED to a node that does not know yet.
     expect_ok(to, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
     expect_ok(from, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;

@@ -346,7 +346,12 @@ mod tests {
         assert_eq!(read_layout(Reply::List(vec![Reply::Nil, Reply::Nil])), Ok(None));
         let layout = read_layout(Reply::List(vec![number("8"), number("64")])).unwrap().unwrap();
         assert_eq!((layout.coarsest.count(), layout.finest.count()), (8, 64));
-        for foreign in [vec![number("8"), Reply::Nil], vec![number("12"), number("16")], vec![number("8")]] {
+        for foreign in [
+            vec![number("8"), Reply::Nil],
+            vec![Reply::Nil, number("8")],
+            vec![number("12"), number("16")],
+            vec![number("8")],
+        ] {
             assert!(matches!(read_layout(Reply::List(foreign)), Err(StoreError::Corrupt(_))));
         }
     }
