@@ -18,7 +18,7 @@ use crate::api::server::bind;
 use crate::api::state::AppState;
 use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
-use crate::jobs::contact::{Contact, HashingChoice};
+use crate::jobs::contact::{Contact, Disagreement, HashingChoice};
 use crate::jobs::push::Pusher;
 use crate::local::buffer::Buffer;
 use crate::local::cells::CellCache;
@@ -63,7 +63,7 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     // `/livez` answers already, `/readyz` says no: a store that is late is waited for.
     let stop = stop_signal()?;
     let ready = async {
-        parts.contact.first(&background.stop_signal()).await.map_err(|error| StartError(error.to_string()))?;
+        parts.contact.first(&background.stop_signal()).await.map_err(refused)?;
         parts.state.readiness.contacted();
         background.spawn("repeat the facts", parts.contact.clone().repeat(background.stop_signal()));
         greet(&config, &stores, (address, admin_address));
@@ -217,6 +217,13 @@ fn raise_open_files(config: &Config) {
 fn listen(address: SocketAddr, variable: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     bind(address)
         .map_err(|error| StartError(format!("cannot listen on {address}: {error}; set {variable} to a free one")))
+}
+
+fn refused(disagreement: Disagreement) -> StartError {
+    match disagreement {
+        Disagreement::Hashing(_) => StartError(format!("{disagreement} (HEADCOUNT_HASH_KEY, HEADCOUNT_USER_HASHING)")),
+        Disagreement::Other(_) => StartError(disagreement.to_string()),
+    }
 }
 
 /// Completes at the first SIGTERM or SIGINT.

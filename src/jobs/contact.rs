@@ -27,10 +27,15 @@ pub enum HashingChoice {
     Plain,
 }
 
-/// Why this process must not serve this store: a sentence that says what to do.
+/// Why this process must not serve this store: sentences that say what to do.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Disagreement(pub String);
+pub enum Disagreement {
+    /// With another key everybody would be counted a second time.
+    #[error("{0}: set the key and the kind of hashing as they were, or use an empty store")]
+    Hashing(String),
+    #[error("{0}")]
+    Other(String),
+}
 
 /// Meets the store.
 pub struct Contact {
@@ -97,12 +102,10 @@ impl Contact {
         };
         let theirs = HashKey::from_bytes(self.deployment.hash_key(*mine.as_bytes()).await?);
         match self.choice {
-            HashingChoice::Keyed(Some(key)) if key != theirs => Err(Disagreement(
-                "HEADCOUNT_HASH_KEY is not the key this store was counted with: set the former key, or use an empty \
-                 store (with another key everybody would be counted a second time)"
-                    .into(),
-            )
-            .into()),
+            HashingChoice::Keyed(Some(key)) if key != theirs => {
+                Err(Disagreement::Hashing("the hash key that is set is not the one this store was counted with".into())
+                    .into())
+            }
             _ => Ok(UserHashing::Keyed(theirs)),
         }
     }
@@ -116,7 +119,9 @@ enum Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Refused(reason) => Disagreement(format!("the store refuses this process: {reason}")).into(),
+            StoreError::Refused(reason) => {
+                Disagreement::Other(format!("the store refuses this process: {reason}")).into()
+            }
             error => Failure::Store(error),
         }
     }
@@ -130,21 +135,20 @@ impl From<Disagreement> for Failure {
 
 fn check(mine: &Facts, theirs: &Facts) -> Result<(), Disagreement> {
     if theirs.schema > mine.schema {
-        return Err(Disagreement(format!(
+        return Err(Disagreement::Other(format!(
             "the store was written by a newer version (schema {}, this one knows {}): run that version",
             theirs.schema, mine.schema
         )));
     }
     if theirs.zone != mine.zone {
-        return Err(Disagreement(format!(
+        return Err(Disagreement::Other(format!(
             "the store's days are cut in the time zone {}, this process's in {}: use the same one",
             theirs.zone, mine.zone
         )));
     }
     if theirs.fingerprint != mine.fingerprint {
-        return Err(Disagreement(format!(
-            "the store was counted under the hash key {:016x}, this process has {:016x}: set HEADCOUNT_HASH_KEY and \
-             HEADCOUNT_USER_HASHING as they were, or use an empty store",
+        return Err(Disagreement::Hashing(format!(
+            "the store was counted under the hash key {:016x}, this process has {:016x}",
             theirs.fingerprint, mine.fingerprint
         )));
     }

@@ -69,7 +69,7 @@ async fn a_reset_starts_anew_and_keeps_the_settings() {
     arrive(&[&gateway.public], "site", &users(0..3)).await;
     eventually("the new count", async || count(&gateway.public, "site", "").await["count"] == 3).await;
     let events = admin.get("/v1/events").await.expect(200).json();
-    assert_eq!(events["events"], json!(["site"]), "{events}");
+    assert_eq!(events["ids"], json!(["site"]), "{events}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +130,7 @@ async fn lists_are_paged_without_repeats_or_gaps() {
     let mut path = "/v1/campaigns?limit=10".to_owned();
     loop {
         let page: Value = gateway.admin.get(&path).await.expect(200).json();
-        seen.extend(page["campaigns"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));
+        seen.extend(page["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
         path = format!("/v1/campaigns?limit=10&cursor={}", crate::harness::crowd::percent_encoded(next));
     }
