@@ -19,7 +19,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Most answers fit, so that writing one takes one allocation.
-const ANSWER_BYTES: usize = 256;
+const ANSWER_BYTES: usize = 512;
 
 /// An answer of one JSON object.
 pub fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
@@ -190,8 +190,8 @@ pub struct ClaimAnswer<'a> {
 
 /// What is left of a campaign.
 #[derive(Serialize, ToSchema)]
-pub struct RemainingAnswer {
-    campaign: String,
+pub struct RemainingAnswer<'a> {
+    campaign: &'a str,
     /// `not_open`, `open`, `paused`, `closed`.
     #[schema(example = "open")]
     state: &'static str,
@@ -218,10 +218,10 @@ pub struct RemainingAnswer {
     sold_out: bool,
 }
 
-impl From<&Remaining> for RemainingAnswer {
-    fn from(left: &Remaining) -> Self {
+impl<'a> From<&'a Remaining> for RemainingAnswer<'a> {
+    fn from(left: &'a Remaining) -> Self {
         Self {
-            campaign: left.campaign.as_str().to_owned(),
+            campaign: left.campaign.as_str(),
             state: left.state.as_str(),
             opens_at: left.hours.opens_at,
             closes_at: left.hours.closes_at,
