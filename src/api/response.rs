@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -23,10 +24,20 @@ const ANSWER_BYTES: usize = 512;
 
 /// An answer of one JSON object.
 pub fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+    json_written(status, to_json(body))
+}
+
+/// One JSON object as it goes out.
+pub fn to_json<T: Serialize>(body: &T) -> Bytes {
     let mut bytes = Vec::with_capacity(ANSWER_BYTES);
     // Our wire forms are numbers, strings, times and lists of them: none can fail to serialize, and a Vec takes all.
     let _ = serde_json::to_writer(&mut bytes, body);
-    let mut response = Response::new(Body::from(bytes));
+    bytes.into()
+}
+
+/// An answer of one JSON object that is written already.
+pub fn json_written(status: StatusCode, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
