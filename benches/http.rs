@@ -115,7 +115,7 @@ async fn table(words: &[String]) {
     prepare(&gateway).await;
     println!(
         "\n| row | connections | gateway / bare | gateway req/s | bare req/s | gateway p50, p99 ms | bare p50, p99 ms | \
-         store writes per request | failed |\n|---|---|---|---|---|---|---|---|---|"
+         CPU us per request, gateway, bare | store writes per request | failed |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     for row in Row::ALL.into_iter().filter(|row| is_chosen(row.word(), is_row)) {
         let bare = Bare::start(&sample(&gateway, row).await).await;
@@ -159,14 +159,16 @@ async fn measure(
 ) -> Cell {
     let mut cell = Cell { gateway: Vec::new(), bare: Vec::new(), writes: 0 };
     // Pages, connections to Redis, the processor's clock: not part of the figures.
-    for authority in [&bare.authority, &gateway.public.authority] {
-        wrk(row, authority, &row.path("warm-up"), (connections.min(100), 1));
+    let bare = Server { authority: &bare.authority, process: &bare.process };
+    let gated = Server { authority: &gateway.public.authority, process: &gateway.process };
+    for server in [bare, gated] {
+        wrk(row, server, &row.path("warm-up"), (connections.min(100), 1));
     }
     for stretch in 0..STRETCHES {
         let path = row.path(&format!("{connections}-{stretch}"));
-        cell.bare.push(wrk(row, &bare.authority, &path, (connections, seconds)));
+        cell.bare.push(wrk(row, bare, &path, (connections, seconds)));
         let before = writes(cluster);
-        let figures = wrk(row, &gateway.public.authority, &path, (connections, seconds));
+        let figures = wrk(row, gated, &path, (connections, seconds));
         cell.writes += writes(cluster) - before;
         if row == Row::First {
             check_count(gateway, &format!("first-{connections}-{stretch}"), figures.answered, connections).await;
@@ -174,7 +176,7 @@ async fn measure(
         cell.gateway.push(figures);
     }
     let path = row.path("last");
-    cell.bare.push(wrk(row, &bare.authority, &path, (connections, seconds)));
+    cell.bare.push(wrk(row, bare, &path, (connections, seconds)));
     cell
 }
 
@@ -209,14 +211,19 @@ impl Cell {
         let latency = |of: &[Figures]| {
             format!("{:.2}, {:.2}", mean(of, |figures| figures.p50_ms), mean(of, |figures| figures.p99_ms))
         };
+        let cpu_us = |of: &[Figures]| {
+            mean(of, |figures| figures.cpu_seconds) * 1e6 / mean(of, |figures| figures.answered as f64)
+        };
         let answered: u64 = self.gateway.iter().map(|figures| figures.answered).sum();
         let failed: u64 = self.gateway.iter().chain(&self.bare).map(|figures| figures.failed).sum();
         format!(
-            "| {} | {connections} | {:.2} | {gateway:.0} | {bare:.0} | {} | {} | {:.4} | {failed} |",
+            "| {} | {connections} | {:.2} | {gateway:.0} | {bare:.0} | {} | {} | {:.1}, {:.1} | {:.3} | {failed} |",
             row.title(),
             gateway / bare,
             latency(&self.gateway),
             latency(&self.bare),
+            cpu_us(&self.gateway),
+            cpu_us(&self.bare),
             self.writes as f64 / answered as f64,
         )
     }
@@ -228,17 +235,36 @@ struct Figures {
     seconds: f64,
     p50_ms: f64,
     p99_ms: f64,
+    cpu_seconds: f64,
     /// Broken connections, answers later than wrk waits, statuses of 400 and above.
     failed: u64,
 }
 
-fn wrk(row: Row, authority: &str, path: &str, (connections, seconds): (usize, u64)) -> Figures {
+/// Whom wrk asks.
+#[derive(Clone, Copy)]
+struct Server<'a> {
+    authority: &'a str,
+    process: &'a Process,
+}
+
+impl Server<'_> {
+    /// Processor time it has taken: Linux counts it in hundredths of a second.
+    fn cpu_seconds(self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid())).unwrap_or_default();
+        // The name may contain spaces; from the state behind it on, user and system time are the 12th and 13th field.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+    }
+}
+
+fn wrk(row: Row, server: Server<'_>, path: &str, (connections, seconds): (usize, u64)) -> Figures {
+    let cpu_before = server.cpu_seconds();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/wrk/crowd.lua");
     let output = Command::new("wrk")
         .args(["--threads", "1", "--latency", "--timeout", "20s"])
         .args(["--connections", &connections.to_string(), "--duration", &format!("{seconds}s"), "--script"])
         .arg(script)
-        .args([&format!("http://{authority}{path}"), "--"])
+        .args([&format!("http://{}{path}", server.authority), "--"])
         .args(row.crowd())
         .output()
         .unwrap_or_else(|error| panic!("wrk cannot be started: {error}; try scripts/install-test-tools.sh"));
@@ -253,6 +279,7 @@ fn wrk(row: Row, authority: &str, path: &str, (connections, seconds): (usize, u6
         seconds,
         p50_ms: p50_us / 1e3,
         p99_ms: p99_us / 1e3,
+        cpu_seconds: server.cpu_seconds() - cpu_before,
         failed: (broken + late + refused) as u64,
     }
 }
@@ -260,7 +287,7 @@ fn wrk(row: Row, authority: &str, path: &str, (connections, seconds): (usize, u6
 /// The bare server: this program again, as a process of its own.
 struct Bare {
     authority: String,
-    _process: Process,
+    process: Process,
 }
 
 impl Bare {
@@ -275,7 +302,7 @@ impl Bare {
         }
         let process = Process::start("bare", &mut command, 40);
         harness::eventually("a bare server", async || TcpStream::connect(&authority).is_ok()).await;
-        Self { authority, _process: process }
+        Self { authority, process }
     }
 }
 

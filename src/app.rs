@@ -104,7 +104,7 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     let batches = (config.local.coalesce_linger, config.local.coalesce_elements_max);
     let runtime = (clock.clone(), tasks.clone());
     let coalescer = Arc::new(Coalescer::new(counters.clone(), cells.clone(), buffer.clone(), runtime, batches));
-    let crowd = Arc::new(Crowd { cells: cells.clone(), buffer: buffer.clone(), coalescer });
+    let crowd = Arc::new(Crowd::new(cells.clone(), buffer.clone(), coalescer));
     let readings = Arc::new(Readings::new(tasks.clone()));
 
     let book = Arc::new(Book::new(records.clone(), config.defaults, identity.clone(), tasks));

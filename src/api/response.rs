@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
@@ -19,14 +20,24 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// Most answers fit, so that writing one takes one allocation.
-const ANSWER_BYTES: usize = 256;
+const ANSWER_BYTES: usize = 512;
 
 /// An answer of one JSON object.
 pub fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
+    json_written(status, to_json(body))
+}
+
+/// One JSON object as it goes out.
+pub fn to_json<T: Serialize>(body: &T) -> Bytes {
     let mut bytes = Vec::with_capacity(ANSWER_BYTES);
     // Our wire forms are numbers, strings, times and lists of them: none can fail to serialize, and a Vec takes all.
     let _ = serde_json::to_writer(&mut bytes, body);
-    let mut response = Response::new(Body::from(bytes));
+    bytes.into()
+}
+
+/// An answer of one JSON object that is written already.
+pub fn json_written(status: StatusCode, body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
@@ -190,8 +201,8 @@ pub struct ClaimAnswer<'a> {
 
 /// What is left of a campaign.
 #[derive(Serialize, ToSchema)]
-pub struct RemainingAnswer {
-    campaign: String,
+pub struct RemainingAnswer<'a> {
+    campaign: &'a str,
     /// `not_open`, `open`, `paused`, `closed`.
     #[schema(example = "open")]
     state: &'static str,
@@ -218,10 +229,10 @@ pub struct RemainingAnswer {
     sold_out: bool,
 }
 
-impl From<&Remaining> for RemainingAnswer {
-    fn from(left: &Remaining) -> Self {
+impl<'a> From<&'a Remaining> for RemainingAnswer<'a> {
+    fn from(left: &'a Remaining) -> Self {
         Self {
-            campaign: left.campaign.as_str().to_owned(),
+            campaign: left.campaign.as_str(),
             state: left.state.as_str(),
             opens_at: left.hours.opens_at,
             closes_at: left.hours.closes_at,

@@ -58,6 +58,12 @@ pub fn sum(shard_estimates: &[f64]) -> Estimate {
     Estimate { users, relative_standard_error: if users > 0.0 { variance.sqrt() / users } else { 0.0 } }
 }
 
+/// The same for users who are spread evenly over so many shards, as hashing spreads them.
+pub fn even(users: f64, shards: u16) -> Estimate {
+    let shards = f64::from(shards.max(1));
+    Estimate { users, relative_standard_error: relative_standard_error(users / shards) / shards.sqrt() }
+}
+
 /// The users in one sketch, or in the union of any sketches.
 pub fn union(users: f64) -> Estimate {
     Estimate { users, relative_standard_error: relative_standard_error(users) }

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::{Histogram, histogram};
 use tokio::sync::Notify;
 
 use super::batch::{Flushed, OpenBatch, Ticket};
@@ -34,6 +35,8 @@ pub struct Coalescer {
     tasks: Tasks,
     linger: Duration,
     elements_max: usize,
+    /// Looked up by name once, and not with every batch.
+    batch_elements: Histogram,
 }
 
 impl Coalescer {
@@ -44,7 +47,8 @@ impl Coalescer {
         (clock, tasks): (Clock, Tasks),
         (linger, elements_max): (Duration, usize),
     ) -> Self {
-        Self { counters, cells, buffer, clock, tasks, linger, elements_max }
+        let batch_elements = histogram!("headcount_batch_elements");
+        Self { counters, cells, buffer, clock, tasks, linger, elements_max, batch_elements }
     }
 
     /// Adds an element to the cell's open batch, or opens one.
@@ -90,7 +94,7 @@ impl Coalescer {
             }
             Err(error) => self.keep(&cell, &batch, error),
         };
-        metrics::histogram!("headcount_batch_elements").record(batch.elements.len() as f64);
+        self.batch_elements.record(batch.elements.len() as f64);
         batch.tell(outcome);
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::error::ServiceError;
 use super::identity::Identity;
+use crate::domain::campaign::Schedule;
 use crate::domain::id::{CampaignId, EventId};
 use crate::domain::period::Retention;
 use crate::domain::ring::Shards;
@@ -34,12 +35,15 @@ pub struct EventFacts {
 }
 
 /// What claims need to know of a campaign.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct CampaignFacts {
+    /// Stands for the campaign's name in cache keys.
     pub serial: u64,
     pub shards: Shards,
-    pub document: CampaignDocument,
-    pub version: u64,
+    pub quota: u64,
+    pub schedule: Schedule,
+    /// Admit also on a reading that is older than promised.
+    pub admit_on_stale: bool,
 }
 
 /// Records of both kinds, as this process knows them.
@@ -82,13 +86,19 @@ impl Book {
     pub async fn campaign(&self, campaign: &CampaignId) -> Result<CampaignFacts, ServiceError> {
         let slot = self.campaigns.slot(campaign.as_str());
         let known = self.campaigns.get(campaign.as_str(), &slot).await?;
-        let document = known.document.clone().ok_or(ServiceError::NoCampaign)?;
-        self.check_fingerprint(&document)?;
+        let document = known.document.as_ref().ok_or(ServiceError::NoCampaign)?;
+        self.check_fingerprint(document)?;
         Ok(CampaignFacts {
             serial: slot.serial,
             shards: shards_or(Some(document.shards), self.defaults.shards),
-            version: known.version,
-            document,
+            quota: document.quota,
+            schedule: Schedule {
+                opens_at: document.opens_at,
+                closes_at: document.closes_at,
+                paused: document.paused,
+                closed: document.closed,
+            },
+            admit_on_stale: document.admit_on_stale,
         })
     }
 

@@ -13,15 +13,15 @@ use super::crowd::{Admitted, Crowd};
 use super::error::{OpeningHours, ServiceError};
 use super::identity::Identity;
 use super::merge::{Merger, Question};
-use crate::domain::campaign::{CampaignState, Schedule, admissions_per_reading, overshoot_places};
+use crate::domain::campaign::{CampaignState, admissions_per_reading, overshoot_places};
 use crate::domain::counter::{Counter, Subject};
 use crate::domain::element::Element;
 use crate::domain::estimate::{self, Estimate};
 use crate::domain::id::{CampaignId, UserId};
 use crate::domain::period::{Period, Retention};
-use crate::domain::ring::{Shards, ring_point};
+use crate::domain::ring::ring_point;
 use crate::local::cells::CellsKey;
-use crate::local::readings::{Bounds, KnownReading, Readings, Served};
+use crate::local::readings::{Bounds, KnownReading, Readings, Served, Slot};
 use crate::local::store_clock::StoreClock;
 use crate::store::counters::AnswerKey;
 
@@ -29,7 +29,7 @@ use crate::store::counters::AnswerKey;
 pub const ADMIT_AGE_MAX: Duration = Duration::from_secs(2);
 /// A claim waits so long for readings that admit it before it is told to come back.
 const CLAIM_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Campaigns whose admissions this process keeps account of.
+/// Campaigns whose readings and admissions this process keeps.
 const CAMPAIGNS_MAX: u64 = 10_000;
 
 /// The answer to a claim on a soft campaign. It has no claim id and no unit: a sketch keeps neither.
@@ -72,12 +72,20 @@ pub struct Claims {
     readings: Arc<Readings>,
     store_clock: Arc<StoreClock>,
     identity: Arc<Identity>,
-    admissions: Cache<u64, Arc<Admissions>>,
+    kept: Cache<CellsKey, Arc<Kept>>,
+}
+
+/// What this process keeps of one campaign between calls, found by one look.
+struct Kept {
+    account: Arc<Admissions>,
+    question: Arc<Question>,
+    slot: Arc<Slot>,
 }
 
 /// A campaign at the instant of a call.
 struct Now {
     facts: CampaignFacts,
+    kept: Arc<Kept>,
     state: CampaignState,
     hours: OpeningHours,
     at: Timestamp,
@@ -91,8 +99,8 @@ impl Claims {
         readings: Arc<Readings>,
         (store_clock, identity): (Arc<StoreClock>, Arc<Identity>),
     ) -> Self {
-        let admissions = Cache::builder().max_capacity(CAMPAIGNS_MAX).build();
-        Self { book, crowd, merger, readings, store_clock, identity, admissions }
+        let kept = Cache::builder().max_capacity(CAMPAIGNS_MAX).build();
+        Self { book, crowd, merger, readings, store_clock, identity, kept }
     }
 
     /// Admits while the estimate and this process's own admissions since the reading stay under the quota. A user is
@@ -106,15 +114,14 @@ impl Claims {
             CampaignState::Open => {}
         }
         let element = self.identity.hashing()?.element(user);
-        let account = self.admissions.get_with(now.facts.serial, Arc::default);
+        let account = &now.kept.account;
         let deadline = Instant::now() + CLAIM_WAIT_MAX;
         loop {
-            let served = self.reading(campaign, &now.facts).await?;
-            let admits_on_stale = now.facts.document.admit_on_stale;
-            if served.reading.age() > ADMIT_AGE_MAX && !admits_on_stale {
+            let served = self.reading(&now.kept).await?;
+            if served.reading.age() > ADMIT_AGE_MAX && !now.facts.admit_on_stale {
                 return Err(ServiceError::ReadingTooOld { max_age_ms: ADMIT_AGE_MAX.as_millis() as u64 });
             }
-            let left = places_left(now.facts.document.quota, &served.reading);
+            let left = places_left(now.facts.quota, &served.reading);
             let share = admissions_per_reading(left, served.reading.admitting);
             match account.ask(ring_point(&element), served.reading.taken_at, share) {
                 Permit::Remembered => {}
@@ -124,7 +131,7 @@ impl Claims {
                 }
                 Permit::None if left == 0 => return Ok(SoftClaim::SoldOut { stale: served.stale }),
                 Permit::None if Instant::now() < deadline && !served.stale => {
-                    self.next_reading(campaign, &now.facts).await?;
+                    self.next_reading(&now.kept).await?;
                     continue;
                 }
                 Permit::None => return Err(ServiceError::NextReading { wait_ms: 200 }),
@@ -136,15 +143,15 @@ impl Claims {
 
     pub async fn remaining(&self, campaign: &CampaignId) -> Result<Remaining, ServiceError> {
         let now = self.now(campaign).await?;
-        let served = self.reading(campaign, &now.facts).await.map_err(|error| match error {
+        let served = self.reading(&now.kept).await.map_err(|error| match error {
             ServiceError::Unavailable(cause) => ServiceError::NoReading(cause),
             other => other,
         })?;
         let reading = &*served.reading;
-        let quota = now.facts.document.quota;
+        let quota = now.facts.quota;
         let remaining = places_left(quota, reading);
         let estimate = Estimate { users: reading.users, relative_standard_error: reading.relative_standard_error };
-        let at_quota = error_at_quota(quota, now.facts.shards);
+        let at_quota = estimate::even(quota as f64, now.facts.shards.count()).relative_standard_error;
         Ok(Remaining {
             campaign: campaign.clone(),
             state: now.state,
@@ -166,32 +173,33 @@ impl Claims {
     async fn now(&self, campaign: &CampaignId) -> Result<Now, ServiceError> {
         let facts = self.book.campaign(campaign).await?;
         let at = self.store_clock.now();
-        let document = &facts.document;
-        let schedule = Schedule {
-            opens_at: document.opens_at,
-            closes_at: document.closes_at,
-            paused: document.paused,
-            closed: document.closed,
-        };
-        let hours = OpeningHours { opens_at: document.opens_at, closes_at: document.closes_at };
-        Ok(Now { state: schedule.state(at), hours, at, facts })
+        let hours = OpeningHours { opens_at: facts.schedule.opens_at, closes_at: facts.schedule.closes_at };
+        Ok(Now { state: facts.schedule.state(at), hours, at, kept: self.kept(campaign, &facts), facts })
     }
 
-    async fn reading(&self, campaign: &CampaignId, facts: &CampaignFacts) -> Result<Served, ServiceError> {
-        let question = question(campaign, facts);
-        let slot = self.readings.slot(&question.key);
-        let merge = slot.latest().map_or(Duration::ZERO, |last| last.merge);
+    fn kept(&self, campaign: &CampaignId, facts: &CampaignFacts) -> Arc<Kept> {
+        let key = cells_key(facts);
+        if let Some(kept) = self.kept.get(&key) {
+            return kept;
+        }
+        self.kept.get_with(key, || {
+            let question = question(campaign, facts);
+            let slot = self.readings.slot(&question.key);
+            Arc::new(Kept { account: Arc::default(), question, slot })
+        })
+    }
+
+    async fn reading(&self, kept: &Kept) -> Result<Served, ServiceError> {
+        let merge = kept.slot.latest().map_or(Duration::ZERO, |last| last.merge);
         let fresh = self.merger.config.refresh;
         let bounds = Bounds { fresh, wait_past: fresh + self.merger.lease(merge) + merge };
-        let merger = self.merger.clone();
-        Ok(self.readings.read(&slot, bounds, |last| merger.refresh(question, last)).await?)
+        let refresh = |last| self.merger.clone().refresh(kept.question.clone(), last);
+        Ok(self.readings.read(&kept.slot, bounds, refresh).await?)
     }
 
-    async fn next_reading(&self, campaign: &CampaignId, facts: &CampaignFacts) -> Result<(), ServiceError> {
-        let question = question(campaign, facts);
-        let slot = self.readings.slot(&question.key);
-        let merger = self.merger.clone();
-        Ok(self.readings.join(&slot, |last| merger.refresh(question, last)).await?)
+    async fn next_reading(&self, kept: &Kept) -> Result<(), ServiceError> {
+        let refresh = |last| self.merger.clone().refresh(kept.question.clone(), last);
+        Ok(self.readings.join(&kept.slot, refresh).await?)
     }
 
     /// Counts a claimant; Ok only when the store has acknowledged it.
@@ -222,10 +230,4 @@ fn question(campaign: &CampaignId, facts: &CampaignFacts) -> Arc<Question> {
 
 fn places_left(quota: u64, reading: &KnownReading) -> u64 {
     quota.saturating_sub(reading.users.round() as u64)
-}
-
-/// The relative standard error of the estimate when the quota is reached.
-fn error_at_quota(quota: u64, shards: Shards) -> f64 {
-    let each = quota as f64 / f64::from(shards.count());
-    estimate::sum(&vec![each; usize::from(shards.count())]).relative_standard_error
 }

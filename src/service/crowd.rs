@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use metrics::{Counter, counter};
+
 use super::error::ServiceError;
 use crate::domain::element::Element;
 use crate::domain::ring::ring_point;
@@ -16,8 +18,11 @@ use crate::store::error::StoreError;
 /// The way of an element into the store.
 pub struct Crowd {
     pub cells: Arc<CellCache>,
-    pub buffer: Arc<Buffer>,
-    pub coalescer: Arc<Coalescer>,
+    buffer: Arc<Buffer>,
+    coalescer: Arc<Coalescer>,
+    /// Looked up by name once, and not with every visit.
+    filtered: Counter,
+    refused: Counter,
 }
 
 /// Elements of one request: what the filter answered, and what has to go to the store.
@@ -60,17 +65,22 @@ impl Admitted {
 }
 
 impl Crowd {
+    pub fn new(cells: Arc<CellCache>, buffer: Arc<Buffer>, coalescer: Arc<Coalescer>) -> Self {
+        let filtered = counter!("headcount_visits_filtered_total");
+        Self { cells, buffer, coalescer, filtered, refused: counter!("headcount_visits_refused_total") }
+    }
+
     /// Sends what the filter did not know and waits for it. `BufferFull` comes before anything is written.
     pub async fn settle(&self, admitted: Admitted) -> Result<Settled, ServiceError> {
         let Admitted { stored, buffered, new } = admitted;
         let mut settled = Settled { stored, buffered, failed: None };
-        metrics::counter!("headcount_visits_filtered_total").increment((stored + buffered) as u64);
+        self.filtered.increment((stored + buffered) as u64);
         if new.is_empty() {
             return Ok(settled);
         }
         let bytes = new.iter().map(|new| new.cell.growth_bytes_max(new.hit)).sum();
         let Some(room) = self.buffer.budget().reserve(bytes) else {
-            metrics::counter!("headcount_visits_refused_total").increment(new.len() as u64);
+            self.refused.increment(new.len() as u64);
             return Err(ServiceError::BufferFull);
         };
         let room = Arc::new(room);

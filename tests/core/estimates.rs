@@ -1,6 +1,6 @@
 //! Sums, unions and their errors, by the formula.
 
-use headcount::domain::estimate::{Estimate, disagree, relative_standard_error, sum, union};
+use headcount::domain::estimate::{Estimate, disagree, even, relative_standard_error, sum, union};
 
 #[test]
 fn nobody_is_counted_without_error() {
@@ -72,4 +72,16 @@ fn sum_and_union_disagree_past_five_deviations_and_three_users() {
 
 fn close(a: f64, b: f64) {
     assert!((a - b).abs() <= 1e-9 * b.abs(), "{a} is not {b}");
+}
+
+#[test]
+fn users_spread_evenly_have_the_error_of_their_sum() {
+    for users in [0.0, 1.0, 160.0, 12_345.0, 1e6, 1e9] {
+        for shards in [1u16, 16, 1024] {
+            let summed = sum(&vec![users / f64::from(shards); usize::from(shards)]);
+            let even = even(users, shards);
+            let off = (even.relative_standard_error - summed.relative_standard_error).abs();
+            assert!(off <= 1e-12, "{users} users in {shards} shards: {even:?}, {summed:?}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use super::process::{Process, free_port, fresh_dir};
 pub struct Gateway {
     pub public: Api,
     pub admin: Api,
-    process: Process,
+    pub process: Process,
 }
 
 impl Gateway {

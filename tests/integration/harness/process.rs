@@ -108,9 +108,13 @@ impl Process {
         Self { name: name.to_owned(), child, log, log_lines_shown }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by its name: `TERM`, `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
         assert!(sent.expect("kill").success(), "{} is gone, no {name} sent", self.name);
     }
 
