@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -40,6 +41,9 @@ use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
 
+/// How often samples are sorted: at 100,000 requests a second half a million of them wait, 4 MB.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+
 /// A failure that ends the start, in a sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -58,6 +62,13 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     servers.start("public", listener, public_router(parts.state.clone()), config.server);
     servers.start("admin", admin_listener, admin_router(parts.state.clone()), config.server.for_admin());
     let background = Tasks::new();
+    let (upkeep, upkeep_stop) = (parts.state.metrics.clone(), background.stop_signal());
+    background.spawn("metrics upkeep", async move {
+        // Samples of histograms pile up until somebody sorts them into buckets.
+        while upkeep_stop.run_until_cancelled(tokio::time::sleep(METRICS_UPKEEP)).await.is_some() {
+            upkeep.run_upkeep();
+        }
+    });
     background.spawn("push", parts.pusher.clone().run(background.stop_signal()));
 
     // `/livez` answers already, `/readyz` says no: a store that is late is waited for.

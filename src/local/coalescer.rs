@@ -117,7 +117,7 @@ impl Coalescer {
 
     fn keep(&self, cell: &Arc<Cell>, batch: &OpenBatch, error: StoreError) -> Flushed {
         if matches!(cell.address.counter.subject, Subject::Claimants(_)) || !error.retry_may_help() {
-            tracing::warn!(%error, "a batch was not stored");
+            tracing::debug!(%error, "a batch was not stored; its callers are told");
             return Flushed::Failed(error);
         }
         tracing::debug!(%error, visits = batch.visits, "a batch is buffered");

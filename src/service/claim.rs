@@ -19,7 +19,7 @@ use crate::domain::element::Element;
 use crate::domain::estimate::{self, Estimate};
 use crate::domain::id::{CampaignId, UserId};
 use crate::domain::period::{Period, Retention};
-use crate::domain::ring::ring_point;
+use crate::domain::ring::{Layout, ring_point};
 use crate::local::cells::CellsKey;
 use crate::local::readings::{Bounds, KnownReading, Readings, Served, Slot};
 use crate::local::store_clock::StoreClock;
@@ -225,7 +225,8 @@ fn cells_key(facts: &CampaignFacts) -> CellsKey {
 fn question(campaign: &CampaignId, facts: &CampaignFacts) -> Arc<Question> {
     let counter = counter(campaign);
     let key = AnswerKey { subject: counter.subject.clone(), generation: 0, question: counter.period.to_string() };
-    Arc::new(Question { key, counters: vec![counter], cells: Some(cells_key(facts)) })
+    let frozen = Some(Layout::of(facts.shards));
+    Arc::new(Question { key, counters: vec![counter], cells: Some(cells_key(facts)), frozen })
 }
 
 fn places_left(quota: u64, reading: &KnownReading) -> u64 {

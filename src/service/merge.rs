@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::sketches::{Ranges, read_ranges};
 use crate::domain::counter::{Counter, Subject};
 use crate::domain::estimate::{self, Estimate};
+use crate::domain::ring::Layout;
 use crate::domain::sketch::registers::Sketch;
 use crate::domain::sketch::wire;
 use crate::local::cells::{CellCache, CellsKey};
@@ -69,6 +70,8 @@ pub struct Question {
     pub counters: Vec<Counter>,
     /// This process's cells of the counter, where it is one: they learn from what is read.
     pub cells: Option<CellsKey>,
+    /// The layout, where it cannot change: a campaign's shards are frozen when it is created.
+    pub frozen: Option<Layout>,
 }
 
 /// Makes readings.
@@ -123,8 +126,10 @@ impl Merger {
         question: Arc<Question>,
         last: Option<Arc<KnownReading>>,
     ) -> Result<KnownReading, StoreError> {
-        let admitting = if question.is_soft() { self.attend(&question, last.as_deref()).await } else { 0 };
-        let reading = match self.next(&question, last.as_deref()).await {
+        // Side by side: where the node of both is away, each takes as long as a call may.
+        let attend = async { if question.is_soft() { self.attend(&question, last.as_deref()).await } else { 0 } };
+        let (admitting, next) = futures_util::future::join(attend, self.next(&question, last.as_deref())).await;
+        let reading = match next {
             // One shard's node is away: a soft campaign goes on with what the others say, everything else is stale.
             Err(error) if question.is_soft() && error.retry_may_help() => {
                 tracing::debug!(%error, "no lease; a soft campaign is merged without one");
@@ -200,7 +205,9 @@ impl Merger {
         last: Option<&KnownReading>,
     ) -> Result<KnownReading, StoreError> {
         let own = question.cells.and_then(|key| self.cells.find(&key));
-        let ranges = read_ranges(&*self.counters, &question.counters, own.as_deref(), self.cells.now_ms()).await?;
+        let ranges =
+            read_ranges(&*self.counters, &question.counters, question.frozen, (own.as_deref(), self.cells.now_ms()))
+                .await?;
         if ranges.store_is_behind {
             self.push_soon.notify_one();
         }
@@ -227,6 +234,10 @@ impl Merger {
 
     /// The sum, unless the union says that shards overlap.
     async fn check_union(&self, question: &Question, ranges: &Ranges, sum: Estimate) -> Estimate {
+        if ranges.unreachable() {
+            // The union of what is left says nothing of the whole.
+            return sum;
+        }
         let sketches = ranges.merged();
         let users = match (self.config.merge, question.is_soft()) {
             (MergeWhere::Store, _) | (MergeWhere::Auto, true) if sketches.len() > 1 => {
@@ -236,7 +247,7 @@ impl Merger {
             _ => union_here(&sketches),
         };
         match users {
-            Ok(users) if estimate::disagree(&sum, users) && !ranges.unreachable() => {
+            Ok(users) if estimate::disagree(&sum, users) => {
                 metrics::counter!("headcount_union_disagreements_total").increment(1);
                 tracing::error!(
                     subject = question.key.subject.id(),

@@ -151,7 +151,7 @@ fn question(event: &EventId, facts: &EventFacts, days: Days) -> Question {
     let cells = one_day
         .then(|| CellsKey::new(facts.serial, facts.generation, Period::Day(days.from), facts.shards, facts.retention));
     let counters = days_of(days).map(counter).collect();
-    Question { key: AnswerKey { subject, generation: facts.generation, question: text }, counters, cells }
+    Question { key: AnswerKey { subject, generation: facts.generation, question: text }, counters, cells, frozen: None }
 }
 
 fn days_of(days: Days) -> impl Iterator<Item = Date> {

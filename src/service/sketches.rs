@@ -60,17 +60,20 @@ impl Ranges {
     }
 }
 
-/// Reads the union of counters. `own`: this process's cells of the only counter, which learn from what is read;
-/// `now_ms` is the cell clock before the read.
+/// Reads the union of counters. `frozen`: their layout, where it cannot change and need not be read. `own`: this process's
+/// cells of the only counter, which learn from what is read, and the cell clock before the read.
 pub async fn read_ranges(
     counters: &dyn Counters,
     wanted: &[Counter],
-    own: Option<&CounterCells>,
-    now_ms: u64,
+    frozen: Option<Layout>,
+    own: (Option<&CounterCells>, u64),
 ) -> Result<Ranges, StoreError> {
+    if let Some(layout) = frozen {
+        return Ok(read_once(counters, wanted, &vec![Some(layout); wanted.len()], own).await);
+    }
     let mut layouts = counters.layouts(wanted).await?;
     for _ in 0..ATTEMPTS {
-        let ranges = read_once(counters, wanted, &layouts, (own, now_ms)).await;
+        let ranges = read_once(counters, wanted, &layouts, own).await;
         let after = counters.layouts(wanted).await?;
         if after == layouts {
             return Ok(ranges);
