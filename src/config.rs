@@ -145,8 +145,8 @@ pub const VARIABLES: &[Variable] = &[
     ),
     Variable::plain(
         "HEADCOUNT_COALESCE_MS",
-        "1",
-        "How long a first visit waits for others to the same sketch; they share one command.",
+        "0",
+        "How long a first visit waits for others to the same sketch; they share one command. 0: to the next tick of the millisecond timer. Whoever comes while a batch is on its way shares the next one, so that batches grow with the crowd; longer only saves commands of a thin one.",
     ),
     Variable::plain("HEADCOUNT_COALESCE_ELEMENTS_MAX", "512", "Users in one command; a full one goes at once."),
     Variable::plain(

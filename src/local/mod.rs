@@ -32,7 +32,7 @@ impl Default for LocalConfig {
         Self {
             sketch_cache_bytes: 256 << 20,
             buffer_bytes: 128 << 20,
-            coalesce_linger: Duration::from_millis(1),
+            coalesce_linger: Duration::ZERO,
             coalesce_elements_max: 512,
         }
     }
