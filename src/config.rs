@@ -171,7 +171,7 @@ pub const VARIABLES: &[Variable] = &[
     ),
     Variable::plain(
         "HEADCOUNT_CONNECTIONS_MAX",
-        "20000",
+        "15000",
         "Open connections of the public listener; the next one waits. Must stay below the limit of open files.",
     ),
     Variable::plain(

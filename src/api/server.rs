@@ -49,7 +49,7 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { connections_max: 20_000, requests_max: 10_000, header_timeout: Duration::from_secs(75) }
+        Self { connections_max: 15_000, requests_max: 10_000, header_timeout: Duration::from_secs(75) }
     }
 }
 
