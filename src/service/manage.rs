@@ -1,6 +1,7 @@
 //! Management: the settings of events, and campaigns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -88,6 +89,9 @@ pub struct IdPage {
 
 /// How often a change is tried again when others change the same record.
 const ATTEMPTS: usize = 8;
+
+/// How far processes' ideas of the store's clock may differ: half of a slow round trip each.
+const CLOCK_LAG_MAX: Duration = Duration::from_secs(1);
 
 /// Settings of events.
 pub struct Events {
@@ -191,7 +195,7 @@ impl Campaigns {
     /// True: created now. The same body again is a no-op (it compares with the present record), another one a Conflict.
     pub async fn put(&self, campaign: &CampaignId, new: NewCampaign) -> Result<(CampaignView, bool), ServiceError> {
         let now = self.store_clock.now();
-        let opens_at = new.opens_at.unwrap_or(now);
+        let opens_at = new.opens_at.unwrap_or_else(|| at_once(now));
         if new.closes_at.is_some_and(|closes_at| closes_at <= opens_at) {
             return Err(closes_before_opening(opens_at));
         }
@@ -350,6 +354,11 @@ fn says_the_same(new: &NewCampaign, wish: &CampaignDocument, standing: &Campaign
         && new.opens_at.is_none_or(|opens_at| opens_at == standing.opens_at)
         && standing.closes_at == wish.closes_at
         && new.shards.is_none_or(|shards| shards.count() == standing.shards)
+}
+
+/// An opening that no process takes for the future, though its idea of the store's clock lags.
+fn at_once(now: Timestamp) -> Timestamp {
+    now.checked_sub(CLOCK_LAG_MAX).unwrap_or(now)
 }
 
 fn closes_before_opening(opens_at: Timestamp) -> ServiceError {
