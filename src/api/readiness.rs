@@ -9,7 +9,7 @@ use crate::store::deployment::{Deployment, Health};
 ///
 /// Ready means: the store was reached once since the start, and the process is not stopping. A later outage of the
 /// store does not count, because all pods share it: were they all unready together, the ingress would have nobody to
-/// send visits to, though every pod could buffer them (DESIGN section 8).
+/// send visits to, though every pod could buffer them.
 pub struct Readiness {
     contacted: AtomicBool,
     draining: AtomicBool,

@@ -51,7 +51,7 @@ impl Schedule {
 /// How many claims one process may admit on one reading of a soft campaign.
 ///
 /// The places left are shared evenly among the processes that admit, at least one each, so that readings that are
-/// one age old together promise no more than what was left (DESIGN section 7, soft; red-team F10).
+/// one age old together promise no more than what was left (docs/FAULTS.md F10).
 pub fn admissions_per_reading(places_left: u64, admitting_processes: u32) -> u64 {
     if places_left == 0 { 0 } else { (places_left / u64::from(admitting_processes.max(1))).max(1) }
 }

@@ -7,7 +7,7 @@ use super::period::Period;
 use super::ring::{Position, phase};
 
 /// Whose users are counted. Claimants of a soft campaign are a subject of their own that no public visit
-/// reaches; were they an event called `campaign:x`, anybody could fill a quota by posting visits (red-team B15).
+/// reaches; were they an event called `campaign:x`, anybody could fill a quota by posting visits (docs/FAULTS.md B15).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Subject {
     Event(EventId),

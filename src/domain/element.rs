@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Redis hashes with a public seed by a function that is easily inverted, so who chooses ids could double a
-//! count with 16,384 of them, or kill it (measured: hll-spec 1.12). Under a secret key nobody can choose.
+//! count with 16,384 of them, or kill it (measured: docs/ACCURACY.md). Under a secret key nobody can choose.
 //! No raw id reaches a sketch, so a stolen sketch names nobody.
 
 use std::fmt;
@@ -69,7 +69,7 @@ impl fmt::Debug for HashKey {
 }
 
 /// A public 8-byte name of a hash key. Records carry it, so that a process with another key refuses them
-/// instead of counting everybody twice (red-team A8).
+/// instead of counting everybody twice (docs/FAULTS.md A8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub u64);
 
@@ -95,7 +95,7 @@ impl UserHashing {
         }
     }
 
-    /// `plain` has the constant 0; a key's is SipHash-2-4 of a fixed text under it (open-points 7).
+    /// `plain` has the constant 0; a key's is SipHash-2-4 of a fixed text under it (docs/FAULTS.md P7).
     pub fn fingerprint(&self) -> Fingerprint {
         match self {
             UserHashing::Keyed(key) => Fingerprint(sip(key, b"headcount fingerprint 1")),

@@ -1,7 +1,7 @@
 //! Names that come from outside, checked once: whoever holds one need not check it again.
 //!
 //! An id is bytes with a meaning to its owner only. It is never parsed as a number, trimmed or folded:
-//! `1` and `01` are two users. (DESIGN section 5, "Ids".)
+//! `1` and `01` are two users.
 
 use std::fmt;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-/// Visits this far ahead of our clock are taken as now's; beyond it a caller's clock is wrong (DESIGN section 6).
+/// Visits this far ahead of our clock are taken as now's; beyond it a caller's clock is wrong.
 pub const AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// One stretch of time.
@@ -104,7 +104,7 @@ impl Calendar {
     }
 
     /// When a counter's keys go: end of the period, the retention, and a day for late readers. Absolute, so that all
-    /// shards go together and a late write cannot bring an old day back (red-team B5). None: kept until removed.
+    /// shards go together and a late write cannot bring an old day back (docs/FAULTS.md B5). None: kept until removed.
     pub fn expires_at(&self, period: Period, retention: Retention) -> Option<Timestamp> {
         let Period::Day(day) = period else { return None };
         let (_, end) = self.bounds(day);

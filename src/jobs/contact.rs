@@ -1,5 +1,5 @@
 //! First contact: agrees with the store on the facts that all processes of a deployment share, and repeats them after
-//! every change of the store, so that a node that lost them gets them back (red-team A8).
+//! every change of the store, so that a node that lost them gets them back (docs/FAULTS.md A8).
 
 use std::sync::Arc;
 use std::time::Duration;

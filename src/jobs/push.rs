@@ -263,7 +263,7 @@ impl Pusher {
         Ok(true)
     }
 
-    /// Where a cell's registers belong now: its own key, or that of a newer generation (red-team-2 F14).
+    /// Where a cell's registers belong now: its own key, or that of a newer generation (docs/FAULTS.md F14).
     async fn target(&self, cell: &Cell, taken: Option<&Taken>) -> Result<Target, Refusal> {
         let counter = &cell.address.counter;
         let Subject::Event(event) = &counter.subject else {

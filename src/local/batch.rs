@@ -15,7 +15,7 @@ pub enum Flushed {
     Stored,
     /// This process holds it and will push it.
     Buffered,
-    /// Claimants are not buffered: an admission without the store's word would have no bound (red-team F10).
+    /// Claimants are not buffered: an admission without the store's word would have no bound (docs/FAULTS.md F10).
     Failed(StoreError),
 }
 

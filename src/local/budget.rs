@@ -1,7 +1,7 @@
 //! The bound on what this process holds for the store.
 //!
 //! Room is reserved for a whole request before its first write, so that a request is taken whole or refused whole
-//! (open-points 14).
+//! (docs/FAULTS.md P14).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

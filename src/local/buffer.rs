@@ -1,7 +1,7 @@
 //! The cells this process must not forget.
 //!
 //! Cells with visits that are not stored are pinned; so are cells acknowledged in the last minute,
-//! for a failover may lose what it acknowledged and only this process can push it again (red-team F11). When room is
+//! for a failover may lose what it acknowledged and only this process can push it again (docs/FAULTS.md F11). When room is
 //! short the acknowledged ones go first: forgetting those risks a loss, forgetting the others would be one.
 
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! What this process knows about one sketch of the store.
 //!
-//! Two register arrays, because "the store has it" and "we have taken it" are different promises (red-team B2):
+//! Two register arrays, because "the store has it" and "we have taken it" are different promises (docs/FAULTS.md B2):
 //!
 //! ```text
 //!            rank <= acked[i]   ──▶ stored: adding it would change nothing in the store
@@ -11,7 +11,7 @@
 //! `acked` is raised only by what the store acknowledged, or by reading its sketch: a lower bound of the store's
 //! registers while the store loses nothing. `pending` is raised by what was accepted while the store did not answer.
 //! A push takes `pending` away, and puts it back if it fails; what is being pushed still counts as buffered
-//! (red-team F12).
+//! (docs/FAULTS.md F12).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -59,7 +59,7 @@ struct Pending {
     pushing: Option<Arc<Sketch>>,
     /// Visits taken since the last successful push, for telling what could not be flushed.
     visits: u64,
-    /// Wall clock of the last one, in milliseconds since 1970: a reset after it discards it (red-team F14).
+    /// Wall clock of the last one, in milliseconds since 1970: a reset after it discards it (docs/FAULTS.md F14).
     last_visit_ms: i64,
     bytes: usize,
 }

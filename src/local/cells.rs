@@ -99,7 +99,7 @@ impl CounterCells {
         self.cells.iter().filter_map(OnceLock::get)
     }
 
-    /// Whether this process must note its shard count before it writes (red-team B6: again every second while it
+    /// Whether this process must note its shard count before it writes (docs/FAULTS.md B6: again every second while it
     /// writes, and after every change of the store). Whoever is told `Due` notes for all.
     pub fn note_state(&self, change: u64) -> NoteState {
         let mut noted = self.lock_noted();

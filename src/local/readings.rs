@@ -2,8 +2,8 @@
 //!
 //! A reading is served while it is within its bound, refreshed in the background once it is no longer fresh, waited for
 //! past the bound, and served as stale where the refresh fails. Readings have no time to live: in an outage the last one
-//! is all there is (red-team B11). The refresh is a task of its own, so that a caller who hangs up neither stops it nor
-//! blocks those who wait (libraries.md, moka).
+//! is all there is (docs/FAULTS.md B11). The refresh is a task of its own, so that a caller who hangs up neither stops it nor
+//! blocks those who wait (a moka loader that is not polled does; docs/decisions/0004).
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Records of events and campaigns as this process knows them, never older than a second while the store answers.
 //!
 //! Visits must not read a record each, and a reset or a patch must be seen by every process within a known time
-//! (open-points 3): a record younger than half a second is used as it is, a younger one than a second is used while it
+//! (docs/FAULTS.md P3): a record younger than half a second is used as it is, a younger one than a second is used while it
 //! is read again, an older one is waited for. While the store does not answer, the last one known is used.
 
 use std::sync::Arc;

@@ -118,7 +118,7 @@ impl Book {
         })
     }
 
-    /// Refuses a record that was counted under another hash key (red-team A8).
+    /// Refuses a record that was counted under another hash key (docs/FAULTS.md A8).
     pub fn check_fingerprint<D: Document>(&self, document: &D) -> Result<(), ServiceError> {
         let mine = self.identity.fingerprint()?;
         if document.fingerprint() == mine {

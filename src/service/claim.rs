@@ -21,11 +21,11 @@ use crate::domain::id::{CampaignId, UserId};
 use crate::domain::period::{Period, Retention};
 use crate::domain::ring::{Layout, ring_point};
 use crate::local::cells::CellsKey;
-use crate::local::readings::{Bounds, KnownReading, Readings, Served, Slot};
+use crate::local::readings::{KnownReading, Readings, Served, Slot};
 use crate::local::store_clock::StoreClock;
 use crate::store::counters::AnswerKey;
 
-/// Nobody is admitted on an older reading, unless the campaign says so (red-team F10).
+/// Nobody is admitted on an older reading, unless the campaign says so (docs/FAULTS.md F10).
 pub const ADMIT_AGE_MAX: Duration = Duration::from_secs(2);
 /// A claim waits so long for readings that admit it before it is told to come back.
 const CLAIM_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -190,9 +190,7 @@ impl Claims {
     }
 
     async fn reading(&self, kept: &Kept) -> Result<Served, ServiceError> {
-        let merge = kept.slot.latest().map_or(Duration::ZERO, |last| last.merge);
-        let fresh = self.merger.config.refresh;
-        let bounds = Bounds { fresh, wait_past: fresh + self.merger.lease(merge) + merge };
+        let bounds = self.merger.bounds(kept.slot.latest().as_deref());
         let refresh = |last| self.merger.clone().refresh(kept.question.clone(), last);
         Ok(self.readings.read(&kept.slot, bounds, refresh).await?)
     }

@@ -128,7 +128,7 @@ impl Events {
     }
 
     /// Starts a new generation: counts go, settings stay. Answers when no process writes the old one any more: a
-    /// process acts on what it knows of a record for `record_memory::AGE_MAX` at most (red-team B7).
+    /// process acts on what it knows of a record for `record_memory::AGE_MAX` at most (docs/FAULTS.md B7).
     pub async fn reset(&self, event: &EventId, if_match: Option<u64>) -> Result<EventView, ServiceError> {
         let fingerprint = self.book.identity.fingerprint()?;
         let now_ms = u64::try_from(self.deployment.now_ms().await?).unwrap_or(0);
@@ -347,7 +347,7 @@ async fn list(
     Ok(IdPage { ids: page.ids, next: page.next })
 }
 
-/// Compares a wish with the present record (open-points 20): what the wish leaves open agrees with anything.
+/// Compares a wish with the present record (docs/FAULTS.md P20): what the wish leaves open agrees with anything.
 fn says_the_same(new: &NewCampaign, wish: &CampaignDocument, standing: &CampaignDocument) -> bool {
     standing.quota == wish.quota
         && standing.admit_on_stale == wish.admit_on_stale

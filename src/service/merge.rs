@@ -5,7 +5,7 @@
 //! 3. Read the layouts, the sketches of every position of the finest, and the layouts again; repeat if they changed.
 //! 4. Per range of the coarsest layout, merge by maximum and estimate; add the estimates up, unrounded.
 //! 5. Compare with the union: if they differ too far, some writer puts users into several shards, and the union is
-//!    served with its own error (an alarm only: it cannot see one process of fifty, red-team B12).
+//!    served with its own error (an alarm only: it cannot see one process of fifty, docs/FAULTS.md B12).
 //! 6. Publish, if the reading is complete.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::domain::ring::Layout;
 use crate::domain::sketch::registers::Sketch;
 use crate::domain::sketch::wire;
 use crate::local::cells::{CellCache, CellsKey};
-use crate::local::readings::KnownReading;
+use crate::local::readings::{Bounds, KnownReading};
 use crate::local::store_clock::StoreClock;
 use crate::runtime::random::random_name;
 use crate::store::counters::{AnswerKey, Counters, Lease, Published, PublishedView};
@@ -40,7 +40,7 @@ const ADMITTING_WINDOW_MS: u64 = 3_000;
 /// Where unions of sketches are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MergeWhere {
-    /// The store for soft campaigns, this process for the checks of plain counts (red-team B9).
+    /// The store for soft campaigns, this process for the checks of plain counts (docs/FAULTS.md B9).
     #[default]
     Auto,
     Store,
@@ -115,8 +115,14 @@ impl Merger {
         Self { counters, cells, store_clock, config, pod, push_soon, started, next_merge_us: AtomicU64::new(0) }
     }
 
-    /// The lease that follows a merge of this length, and so how old an answer may be before one waits for the next.
-    pub fn lease(&self, last_merge: Duration) -> Duration {
+    /// Until when a reading is served: age at most the interval, the lease and one merge (README, promises).
+    pub fn bounds(&self, last: Option<&KnownReading>) -> Bounds {
+        let merge = last.map_or(Duration::ZERO, |last| last.merge);
+        let fresh = self.config.refresh;
+        Bounds { fresh, wait_past: fresh + self.lease(merge) + merge }
+    }
+
+    fn lease(&self, last_merge: Duration) -> Duration {
         self.config.refresh.max(2 * last_merge).min(LEASE_MAX)
     }
 
@@ -322,7 +328,7 @@ fn body_of(reading: &KnownReading) -> Bytes {
 
 /// Users per range: where a range is out of reach, as many as the others have on average, and at least its last known.
 /// Crowds spread evenly over ranges, so this is close, and it errs to the safe side: its users are turned away meanwhile.
-/// (Scaling the last known by the growth of the others, as red-team F10 has it, says nothing where the last reading was
+/// (Scaling the last known by the growth of the others, as first designed, says nothing where the last reading was
 /// taken when the sale had just begun: 529 were admitted of 500.)
 fn fill_gaps(users: &[Option<f64>], last: Option<&KnownReading>) -> Vec<f64> {
     let known: Vec<f64> = users.iter().flatten().copied().collect();

@@ -1,7 +1,6 @@
 //! Reports: how many different users.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -15,11 +14,11 @@ use crate::domain::estimate::Estimate;
 use crate::domain::id::EventId;
 use crate::domain::period::{Calendar, Period};
 use crate::local::cells::CellsKey;
-use crate::local::readings::{Bounds, KnownReading, Readings, Served};
+use crate::local::readings::{KnownReading, Readings, Served};
 use crate::runtime::clock::Clock;
 use crate::store::counters::AnswerKey;
 
-/// The most keys one question may read: 20,000 dense sketches are 240 MB through this process (DESIGN section 6).
+/// The most keys one question may read: 20,000 dense sketches are 240 MB through this process.
 pub const KEYS_MAX: usize = 20_000;
 /// Questions of one batch asked at a time: enough to overlap round trips, few enough to leave the store to others.
 const BATCH_CONCURRENCY: usize = 32;
@@ -94,7 +93,7 @@ impl Reports {
         let question = Arc::new(question(event, &facts, days));
         let slot = self.readings.slot(&question.key);
         let merger = self.merger.clone();
-        let bounds = self.bounds(slot.latest().as_deref());
+        let bounds = self.merger.bounds(slot.latest().as_deref());
         let load = |last| merger.refresh(question, last);
         let served = self.readings.read(&slot, bounds, load).await.map_err(|error| no_reading(error.into()))?;
         let bounds = (self.calendar.bounds(days.from).0, self.calendar.bounds(days.to).1);
@@ -107,13 +106,6 @@ impl Reports {
         // Collected first: a stream over a borrowing closure is not Send for every lifetime, as handlers must be.
         let asked: Vec<_> = events.iter().map(|event| self.count(event, days)).collect();
         futures_util::stream::iter(asked).buffered(BATCH_CONCURRENCY).collect().await
-    }
-
-    /// Age at most the interval, the lease and one merge; past that a reading waits for the refresh (DESIGN section 3).
-    pub fn bounds(&self, last: Option<&KnownReading>) -> Bounds {
-        let merge = last.map_or(Duration::ZERO, |last| last.merge);
-        let fresh = self.merger.config.refresh;
-        Bounds { fresh, wait_past: fresh + self.merger.lease(merge) + merge }
     }
 
     fn check(&self, facts: &EventFacts, days: Days, now: Timestamp) -> Result<(), ServiceError> {

@@ -60,7 +60,7 @@ pub trait Counters: Send + Sync {
     fn lease<'a>(&'a self, key: &'a AnswerKey, token: &'a str, lease_ms: u64) -> StoreFuture<'a, Lease>;
 
     /// Publishes an answer for 60 s, if it is newer than the published one: greater `as_of_ms`, or the published one is
-    /// over 2 s old or in the future by the store's clock, or from another server run (red-team F15). False: an as new
+    /// over 2 s old or in the future by the store's clock, or from another server run (docs/FAULTS.md F15). False: an as new
     /// or newer one stands.
     fn publish<'a>(&'a self, key: &'a AnswerKey, answer: Published) -> StoreFuture<'a, bool>;
 

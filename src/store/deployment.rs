@@ -33,7 +33,7 @@ pub struct Health {
 pub trait Deployment: Send + Sync {
     /// The deployment's hash key: the stored one, else `proposed`, stored now. Atomic; replicated before it is answered.
     /// Refused when there is no key but records with a fingerprint exist: a new key would count everybody twice
-    /// (red-team A8). A process that already holds the key calls this to write it back.
+    /// (docs/FAULTS.md A8). A process that already holds the key calls this to write it back.
     fn hash_key(&self, proposed: [u8; 16]) -> StoreFuture<'_, [u8; 16]>;
 
     /// Writes these facts where none stand, and answers those that stand. Where several copies differ, one that differs
