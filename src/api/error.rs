@@ -62,7 +62,7 @@ impl From<ServiceError> for Problem {
 pub fn not_in_this_version(field: impl Into<std::borrow::Cow<'static, str>>, hint: impl AsRef<str>) -> Problem {
     let field = field.into();
     let hint = hint.as_ref();
-    let detail = format!("Leave `{field}` out: {hint}.");
+    let detail = format!("`{field}` asks for what this version does not do yet: {hint}.");
     Problem::field_with_detail(Kind::NotInThisVersion, field, "is not in this version", detail)
 }
 

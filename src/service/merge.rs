@@ -217,7 +217,9 @@ impl Merger {
         if ranges.store_is_behind {
             self.push_soon.notify_one();
         }
-        if ranges.unreachable() && !question.is_soft() {
+        // A soft campaign goes on with what the others say, where there are others: a reading made of last readings would
+        // be as old as they are, and look new.
+        if ranges.unreachable() && (!question.is_soft() || ranges.all_unreachable()) {
             return Err(StoreError::Unavailable("a shard is out of reach".into()));
         }
         let shards = fill_gaps(&ranges.users()?, last);

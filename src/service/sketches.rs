@@ -39,6 +39,11 @@ impl Ranges {
         self.ranges.iter().any(|range| range.unreachable)
     }
 
+    /// No range is within reach.
+    pub fn all_unreachable(&self) -> bool {
+        self.ranges.iter().all(|range| range.unreachable)
+    }
+
     /// The ranges' sketches; empty ones are left out.
     pub fn merged(&self) -> Vec<&Sketch> {
         self.ranges.iter().filter_map(|range| range.sketch.as_ref()).collect()

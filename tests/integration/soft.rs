@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::harness::cluster::RedisCluster;
 use crate::harness::crowd::FIXED_KEY;
+use crate::harness::eventually;
 use crate::harness::gateway::{Api, Gateway};
 use crate::harness::redis::RedisServer;
 
@@ -41,6 +42,35 @@ async fn a_campaign_that_opens_at_once_is_open_on_every_gateway() {
         one.admin.put(&format!("/v1/campaigns/{sale}"), &body).await.expect(201);
         assert_eq!(status_of_claim(&two.public, &sale, round).await, 201, "{sale}");
     }
+}
+
+/// Not even who was admitted before and is remembered; unless the campaign says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_admitted_on_a_reading_older_than_two_seconds() {
+    let redis = RedisServer::single().await;
+    let gateway = Gateway::start(&[("HEADCOUNT_REDIS_URL", &*redis.url())]).await;
+    for (sale, on_stale) in [("strict", "refuse"), ("lenient", "admit")] {
+        let body = json!({ "admission": "soft", "quota": 10, "on_stale": on_stale });
+        gateway.admin.put(&format!("/v1/campaigns/{sale}"), &body).await.expect(201);
+        assert_eq!(status_of_claim(&gateway.public, sale, 1).await, 201);
+    }
+    redis.stop();
+    let path = "/v1/campaigns/strict/claims";
+    let mut refused = None;
+    eventually("the reading to be too old", async || {
+        let answer = gateway.public.post(path, &json!({ "user": "user_1" })).await;
+        let is_refused = answer.status == 503;
+        refused = Some(answer);
+        is_refused
+    })
+    .await;
+    let refused = refused.unwrap();
+    assert_eq!(refused.json()["type"], "/problems/reading-too-old", "{}", refused.text());
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(status_of_claim(&gateway.public, "lenient", 1).await, 201, "remembered, and the campaign says admit");
+    assert_eq!(status_of_claim(&gateway.public, "lenient", 2).await, 503, "nobody can be counted");
+    redis.cont();
+    eventually("the sale to go on", async || status_of_claim(&gateway.public, "strict", 1).await == 201).await;
 }
 
 /// With one master and its replica gone, users of the other shards are admitted on readings that estimate the lost shards

@@ -25,7 +25,7 @@ use crate::service::manage::{CampaignPatch, NewCampaign, OnStale};
 /// The largest quota: a hundred times the people there are, and exact in every language's numbers.
 pub const QUOTA_MAX: u64 = 1_000_000_000_000;
 
-const SOFT_ONLY: &str = "this version has soft campaigns, which keep no single claims";
+const SOFT_ONLY: &str = "leave it out; soft campaigns keep no single claims";
 
 /// A campaign to create.
 #[derive(Deserialize, ToSchema, Debug)]
@@ -61,7 +61,9 @@ impl<'a> CampaignBody<'a> {
         let body: Self = object(bytes)?;
         match body.admission.as_ref().map(Text::as_str) {
             Some("soft") => {}
-            Some("hard" | "packets") => return Err(not_in_this_version("admission", SOFT_ONLY)),
+            Some("hard" | "packets") => {
+                return Err(not_in_this_version("admission", "say soft; exact admission comes with a later one"));
+            }
             Some(_) => return Err(invalid("admission", "must be soft")),
             None => return Err(invalid("admission", "is required: choose soft")),
         }
