@@ -185,9 +185,4 @@ impl CellCache {
     pub fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64 + 1
     }
-
-    /// Memory in use, by the cache's own account.
-    pub fn weighed_bytes(&self) -> u64 {
-        self.cache.weighted_size()
-    }
 }

@@ -28,8 +28,8 @@ pub struct KnownReading {
     pub users: f64,
     pub relative_standard_error: f64,
     pub partial: bool,
-    /// Users in each range of the coarsest layout; None where it was out of reach and nothing was known.
-    pub shards: Vec<Option<f64>>,
+    /// Users in each range of the coarsest layout, estimated where a range was out of reach.
+    pub shards: Vec<f64>,
     /// The store's clock, in milliseconds since 1970.
     pub as_of_ms: i64,
     /// The same instant on this process's monotonic clock, at the latest.

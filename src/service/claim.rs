@@ -143,10 +143,7 @@ impl Claims {
 
     pub async fn remaining(&self, campaign: &CampaignId) -> Result<Remaining, ServiceError> {
         let now = self.now(campaign).await?;
-        let served = self.reading(&now.kept).await.map_err(|error| match error {
-            ServiceError::Unavailable(cause) => ServiceError::NoReading(cause),
-            other => other,
-        })?;
+        let served = self.reading(&now.kept).await.map_err(ServiceError::no_reading)?;
         let reading = &*served.reading;
         let quota = now.facts.quota;
         let remaining = places_left(quota, reading);

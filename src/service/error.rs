@@ -59,6 +59,16 @@ pub struct OpeningHours {
     pub closes_at: Option<Timestamp>,
 }
 
+impl ServiceError {
+    /// What a reader is told where an unreachable store means that there is no reading.
+    pub fn no_reading(self) -> Self {
+        match self {
+            ServiceError::Unavailable(cause) => ServiceError::NoReading(cause),
+            other => other,
+        }
+    }
+}
+
 impl From<StoreError> for ServiceError {
     fn from(error: StoreError) -> Self {
         if error.retry_may_help() { ServiceError::Unavailable(error) } else { ServiceError::Refused(error) }

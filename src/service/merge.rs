@@ -232,7 +232,7 @@ impl Merger {
             users: served.users,
             relative_standard_error: served.relative_standard_error,
             partial: ranges.unreachable() || ranges.corrupt > 0,
-            shards: shards.into_iter().map(Some).collect(),
+            shards,
             as_of_ms,
             taken_at: asked,
             merge,
@@ -309,7 +309,7 @@ fn adopt(view: &PublishedView, sent: Instant, lease: Duration, last: Option<&Kno
         users: body.users,
         relative_standard_error: body.relative_standard_error,
         partial: false,
-        shards: body.shards.into_iter().map(Some).collect(),
+        shards: body.shards,
         as_of_ms: answer.as_of_ms,
         taken_at: sent.checked_sub(age).unwrap_or(sent),
         merge: Duration::from_micros(body.merge_us),
@@ -321,7 +321,7 @@ fn body_of(reading: &KnownReading) -> Bytes {
     let body = Body {
         users: reading.users,
         relative_standard_error: reading.relative_standard_error,
-        shards: reading.shards.iter().map(|users| users.unwrap_or(0.0)).collect(),
+        shards: reading.shards.clone(),
         merge_us: reading.merge.as_micros() as u64,
     };
     // Numbers and lists of numbers always serialise.
@@ -335,8 +335,8 @@ fn body_of(reading: &KnownReading) -> Bytes {
 fn fill_gaps(users: &[Option<f64>], last: Option<&KnownReading>) -> Vec<f64> {
     let known: Vec<f64> = users.iter().flatten().copied().collect();
     let mean = if known.is_empty() { 0.0 } else { known.iter().sum::<f64>() / known.len() as f64 };
-    let before = |i: usize| last.filter(|last| last.shards.len() == users.len()).and_then(|last| last.shards[i]);
-    let fill = |i: usize| before(i).unwrap_or(0.0).max(mean);
+    let before = last.filter(|last| last.shards.len() == users.len());
+    let fill = |i: usize| before.map_or(mean, |last| last.shards[i].max(mean));
     users.iter().enumerate().map(|(i, now)| now.unwrap_or_else(|| fill(i))).collect()
 }
 
@@ -357,7 +357,7 @@ mod tests {
             users: shards.iter().sum(),
             relative_standard_error: 0.0,
             partial: false,
-            shards: shards.iter().copied().map(Some).collect(),
+            shards: shards.to_vec(),
             as_of_ms: 1_000,
             taken_at: Instant::now(),
             merge: Duration::ZERO,

@@ -85,7 +85,7 @@ impl Reading {
 impl Reports {
     /// None: today.
     pub async fn count(&self, event: &EventId, days: Option<Days>) -> Result<Count, ServiceError> {
-        let facts = self.book.event(event).await.map_err(no_reading)?;
+        let facts = self.book.event(event).await.map_err(ServiceError::no_reading)?;
         let now = self.clock.now();
         let today = self.calendar.day_of(now);
         let days = days.unwrap_or(Days { from: today, to: today });
@@ -95,7 +95,8 @@ impl Reports {
         let merger = self.merger.clone();
         let bounds = self.merger.bounds(slot.latest().as_deref());
         let load = |last| merger.refresh(question, last);
-        let served = self.readings.read(&slot, bounds, load).await.map_err(|error| no_reading(error.into()))?;
+        let served =
+            self.readings.read(&slot, bounds, load).await.map_err(|error| ServiceError::from(error).no_reading())?;
         let bounds = (self.calendar.bounds(days.from).0, self.calendar.bounds(days.to).1);
         let zone = self.calendar.zone_name().to_owned();
         Ok(Count { event: event.clone(), days, bounds, zone, reading: Reading::of(&served) })
@@ -153,11 +154,4 @@ fn days_of(days: Days) -> impl Iterator<Item = Date> {
 fn day_count(days: Days) -> usize {
     // Both ends lie within a retention, which is at most a century of days.
     days_of(days).count()
-}
-
-fn no_reading(error: ServiceError) -> ServiceError {
-    match error {
-        ServiceError::Unavailable(cause) => ServiceError::NoReading(cause),
-        other => other,
-    }
 }
