@@ -105,6 +105,7 @@ fn refused(cause: &StoreError) -> Problem {
 fn word(cause: &StoreError) -> &'static str {
     match cause {
         StoreError::Unavailable(_) => "unavailable",
+        StoreError::Unconfirmed(_) => "not confirmed by its replicas",
         StoreError::Overloaded(_) => "too many calls under way",
         StoreError::Corrupt(_) => "unreadable data",
         StoreError::Refused(_) => "refused",

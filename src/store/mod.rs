@@ -5,6 +5,7 @@ pub mod counters;
 pub mod deployment;
 pub mod documents;
 pub mod error;
+pub mod pools;
 pub mod records;
 
 use std::future::Future;
