@@ -121,7 +121,22 @@ pub const VARIABLES: &[Variable] = &[
     Variable::plain(
         "HEADCOUNT_COUNT_REFRESH_MS",
         "200",
-        "Age up to which a count is served as it is. Five merges a second for a hot event in the whole cluster.",
+        "Age up to which a count is served as it is. Five merges a second for a hot event in the whole cluster. Hard campaigns freeze it when they are made: \"sold out\" is said from memory for so long, and units that come back can be claimed after twice as long.",
+    ),
+    Variable::plain(
+        "HEADCOUNT_CLAIM_WAIT_MS",
+        "1000",
+        "A claim on a hard campaign waits so long for units that are on their way to the user's shard; then 503. About what a user bears.",
+    ),
+    Variable::plain(
+        "HEADCOUNT_GATE_WAIT_MS",
+        "150",
+        "The same for `/gate` and `/check`, which deny then. Below the ingress's own limit: Envoy's is 200 ms.",
+    ),
+    Variable::plain(
+        "HEADCOUNT_GATE_DENY_STATUS",
+        "403",
+        "What `/gate` and `/check` deny with. nginx knows 401 and 403, and turns all else into a 500; Traefik and Envoy pass on any, 429 for example.",
     ),
     Variable::plain(
         "HEADCOUNT_MERGE",
@@ -260,6 +275,9 @@ pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
             admin_token: read.optional("HEADCOUNT_ADMIN_TOKEN", values::token).map(AdminToken::new),
             cors_origins: read.optional("HEADCOUNT_CORS_ORIGINS", values::origins).unwrap_or_default(),
             body_timeout: read.value("HEADCOUNT_BODY_TIMEOUT_MS", values::milliseconds(100..=3_600_000)),
+            claim_wait: read.value("HEADCOUNT_CLAIM_WAIT_MS", values::milliseconds(10..=60_000)),
+            gate_wait: read.value("HEADCOUNT_GATE_WAIT_MS", values::milliseconds(10..=60_000)),
+            gate_deny_status: read.value("HEADCOUNT_GATE_DENY_STATUS", values::deny_status),
         },
         log: LogConfig {
             filter: read.value("HEADCOUNT_LOG", values::log_filter),

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::{StatusCode, Uri};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
@@ -19,6 +19,12 @@ pub fn number(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
         Ok(number) if bounds.contains(&number) => Ok(number),
         _ => Err(format!("must be a whole number from {} to {}", bounds.start(), bounds.end())),
     }
+}
+
+/// A status that turns a client away.
+pub fn deny_status(text: &str) -> Result<StatusCode, String> {
+    let status = number(text, 400..=499).ok().and_then(|status| StatusCode::from_u16(status as u16).ok());
+    status.ok_or_else(|| "must be a status from 400 to 499".into())
 }
 
 pub fn count(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<usize, String> {

@@ -21,4 +21,5 @@ pub struct Stores {
     pub counters: Arc<dyn counters::Counters>,
     pub records: Arc<dyn records::Records>,
     pub deployment: Arc<dyn deployment::Deployment>,
+    pub pools: Arc<dyn pools::Pools>,
 }

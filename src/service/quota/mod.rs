@@ -1,0 +1,26 @@
+//! Exact admission: one unit per user, every unit sold, none twice (DESIGN §7; the pools themselves: `domain/quota/`).
+//!
+//! ```text
+//! claims.rs ── queue.rs ──▶ the pool of the user's shard              granted, already, …
+//!     │                        │ dry
+//!     │                        ▼
+//!     │                    transfers.rs ──▶ another pool's stock      granted
+//!     │                        │ none anywhere
+//!     ▼                        ▼
+//! sold_out.rs ◀────────── survey.rs: all pools, read twice            sold out, remembered for an interval
+//!
+//! operations.rs: filling, raising, lowering, closing; upkeep.rs: overdue holds, parcels that got stuck; audit.rs
+//! ```
+
+pub mod audit;
+pub mod claimants;
+pub mod claims;
+pub mod offer;
+pub mod operations;
+pub mod plan;
+pub mod pools;
+pub mod queue;
+pub mod sold_out;
+pub mod survey;
+pub mod transfers;
+pub mod upkeep;
