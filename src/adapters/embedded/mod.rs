@@ -122,7 +122,7 @@ impl EmbeddedStore {
     }
 
     pub fn stores(self: &Arc<Self>) -> Stores {
-        Stores { counters: self.clone(), records: self.clone(), deployment: self.clone() }
+        Stores { counters: self.clone(), records: self.clone(), deployment: self.clone(), pools: self.clone() }
     }
 
     /// Commits what is left and closes the file; later writes are refused. For the end of the program: everything

@@ -122,8 +122,9 @@ impl HardClaims {
         hours: OpeningHours,
         quota: u64,
     ) -> Result<HardClaim, ServiceError> {
-        if !offer.claimants.may_contain(shard, wish.user)
-            && let Some(may_return) = self.recall_sold_out(offer).await?
+        // In this order: a check that is made now also finds out who has claimed.
+        if let Some(may_return) = self.recall_sold_out(offer).await?
+            && !offer.claimants.may_contain(shard, wish.user)
         {
             return Ok(HardClaim::SoldOut { may_return });
         }

@@ -15,7 +15,7 @@ use super::pools::foreign;
 use super::queue::{claim, note_granted};
 use super::sold_out::{self, Verdict};
 use super::survey::Survey;
-use crate::domain::quota::claim::{ClaimAnswer, Wish};
+use crate::domain::quota::claim::{ClaimAnswer, UserKey, Wish};
 use crate::domain::quota::step::{Answer, CreditAnswer, DebitAnswer, Parcel, STEP_MAX, Step};
 use crate::runtime::tasks::Tasks;
 use crate::service::error::ServiceError;
@@ -73,6 +73,15 @@ impl Waiting {
         }
     }
 
+    /// Tells users who surely have no claim that nothing is left.
+    fn tell_strangers(&self, may_return: bool, may_have_claimed: impl Fn(UserKey) -> bool) {
+        let (known, strangers) =
+            std::mem::take(&mut self.lock().users).into_iter().partition(|waiter| may_have_claimed(waiter.wish.user));
+        let strangers: Vec<Waiter> = strangers;
+        self.lock().users.extend::<Vec<Waiter>>(known);
+        strangers.into_iter().for_each(|waiter| drop(waiter.reply.send(Brought::SoldOut { may_return })));
+    }
+
     fn tell_all(&self, brought: &Brought) {
         let users = std::mem::take(&mut self.lock().users);
         users.into_iter().for_each(|waiter| drop(waiter.reply.send(brought.clone())));
@@ -121,24 +130,36 @@ async fn bring(offer: &Arc<Offer>, shard: usize) -> Result<bool, ServiceError> {
             }
         }
     }
-    let waiting = &offer.waiting[shard];
     match sold_out::check(offer, LOOK_AGAIN).await {
-        Verdict::SoldOut { may_return } => waiting.tell_all(&Brought::SoldOut { may_return }),
-        Verdict::Unknown(error) => return Err(error),
+        Verdict::SoldOut { may_return } => {
+            let waiting = &offer.waiting[shard];
+            waiting.tell_strangers(may_return, |user| offer.claimants.may_contain(shard, user));
+            // Whoever is left may have been granted a unit through another call.
+            ask_again(offer, shard).await?;
+            Ok(false)
+        }
+        Verdict::Unknown(error) => Err(error),
         Verdict::NotSoldOut => {
             // Stock may have come home by itself: another process's parcel, or units that have cooled.
-            let wishes = waiting.wishes();
-            if offer.surveys.last().is_some_and(|survey| has_stock_at(&survey, shard)) && !wishes.is_empty() {
-                let answers = claim(offer, shard, wishes.clone()).await?;
-                let served = answers.iter().any(|answer| *answer != ClaimAnswer::Dry);
-                waiting.tell(&wishes, answers);
-                return Ok(served);
-            }
             let survey = offer.surveys.last();
-            return Ok(survey.is_some_and(|survey| donors(&survey, shard).next().is_some()));
+            if survey.as_ref().is_some_and(|survey| has_stock_at(survey, shard)) {
+                return ask_again(offer, shard).await;
+            }
+            Ok(survey.is_some_and(|survey| donors(&survey, shard).next().is_some()))
         }
     }
-    Ok(true)
+}
+
+/// Asks the shard itself for the waiting users; true if any was served.
+async fn ask_again(offer: &Offer, shard: usize) -> Result<bool, ServiceError> {
+    let wishes = offer.waiting[shard].wishes();
+    if wishes.is_empty() {
+        return Ok(true);
+    }
+    let answers = claim(offer, shard, wishes.clone()).await?;
+    let served = answers.iter().any(|answer| *answer != ClaimAnswer::Dry);
+    offer.waiting[shard].tell(&wishes, answers);
+    Ok(served)
 }
 
 fn has_stock_at(survey: &Survey, shard: usize) -> bool {
