@@ -221,7 +221,11 @@ impl PoolCells {
         states.extend(claims.into_keys().map(headless));
         let cell = |(text, state): (Box<str>, PoolState)| {
             if let Some(fault) = &state.fault {
-                tracing::error!(pool = Key::pool(&text).describe(), fault, "a pool of the embedded store cannot be served");
+                tracing::error!(
+                    pool = Key::pool(&text).describe(),
+                    fault,
+                    "a pool of the embedded store cannot be served"
+                );
             }
             (text.clone(), Arc::new(PoolCell { text, state: Mutex::new(state) }))
         };
@@ -265,4 +269,3 @@ fn state_of(value: &Bytes, claims: Result<BTreeMap<UserKey, ClaimRecord>, String
         Err(fault) => PoolState::broken(fault),
     }
 }
-

@@ -82,7 +82,8 @@ async fn filled(store: &EmbeddedStore, address: &PoolAddress, numbers: std::ops:
 async fn pools_are_the_same_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Clock::settable(noon());
-    let open = || super::EmbeddedStore::open(super::EmbeddedConfig::new(dir.path()), clock.clone(), super::Tasks::new());
+    let open =
+        || super::EmbeddedStore::open(super::EmbeddedConfig::new(dir.path()), clock.clone(), super::Tasks::new());
     let (one, two) = (address("sale", 0), address("sale", 512));
     let live = {
         let store = open().unwrap();
@@ -132,7 +133,8 @@ async fn the_outbox_has_every_entry_in_order() {
         let text = |field: &str| entry[field].as_str().map(str::to_owned);
         (key.describe().rsplit('|').next().unwrap().to_owned(), text("kind").unwrap(), text("user_raw"))
     };
-    let entry = |index: &str, kind: &str, raw: Option<&str>| (index.to_owned(), kind.to_owned(), raw.map(str::to_owned));
+    let entry =
+        |index: &str, kind: &str, raw: Option<&str>| (index.to_owned(), kind.to_owned(), raw.map(str::to_owned));
     assert_eq!(
         log.iter().map(said).collect::<Vec<_>>(),
         [
@@ -261,8 +263,9 @@ async fn a_step_that_panics_stops_its_pool_and_is_not_written() {
     assert!(take(&store, &sale, claims(0..1)).await.is_err(), "its change waits for a commit");
     let in_task = store.clone();
     let release = Step::Release { user: user(0), secret: "s".into(), by: ReleasedBy::User };
-    let panicked = tokio::spawn(async move { take(&in_task, &address("sale", 0), release).await }).await;
-    assert!(panicked.unwrap_err().is_panic());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { take(&in_task, &address("sale", 0), release).await });
+    assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
     disk.fill(false);
     assert!(matches!(take(&store, &sale, claims(1..2)).await, Err(StoreError::Corrupt(_))));
     // Whoever shares a commit with what cannot be written is not told that it was.
