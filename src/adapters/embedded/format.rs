@@ -11,6 +11,7 @@
 //! | `deployment` | `schema`, `hash_key`, `facts` | u32; 16 bytes; u32 schema, u64 fingerprint, zone |
 //!
 //! `<subject>` is `e` for an event, `c` for the claimants of a campaign; ␟ is 0x1F, which ids cannot contain.
+//! The user key is 32 hex digits. Nothing takes entries out of `pool_log` yet but the removal of their pool.
 //! An expiry is in milliseconds since 1970; `i64::MAX` says never.
 //!
 //! Example: `e␟site␟1␟d2015-05-17␟64` is the shard that starts at position 64 of event `site` on that day.

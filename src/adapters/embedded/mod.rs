@@ -44,6 +44,8 @@ mod pool_head;
 mod pool_runs;
 mod pools;
 #[cfg(test)]
+mod pools_crash;
+#[cfg(test)]
 mod pools_tests;
 mod records;
 mod rows;

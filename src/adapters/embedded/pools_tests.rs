@@ -82,7 +82,8 @@ async fn filled(store: &EmbeddedStore, address: &PoolAddress, numbers: std::ops:
 async fn pools_are_the_same_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Clock::settable(noon());
-    let open = || super::EmbeddedStore::open(super::EmbeddedConfig::new(dir.path()), clock.clone(), super::Tasks::new());
+    let open =
+        || super::EmbeddedStore::open(super::EmbeddedConfig::new(dir.path()), clock.clone(), super::Tasks::new());
     let (one, two) = (address("sale", 0), address("sale", 512));
     let live = {
         let store = open().unwrap();
@@ -132,7 +133,8 @@ async fn the_outbox_has_every_entry_in_order() {
         let text = |field: &str| entry[field].as_str().map(str::to_owned);
         (key.describe().rsplit('|').next().unwrap().to_owned(), text("kind").unwrap(), text("user_raw"))
     };
-    let entry = |index: &str, kind: &str, raw: Option<&str>| (index.to_owned(), kind.to_owned(), raw.map(str::to_owned));
+    let entry =
+        |index: &str, kind: &str, raw: Option<&str>| (index.to_owned(), kind.to_owned(), raw.map(str::to_owned));
     assert_eq!(
         log.iter().map(said).collect::<Vec<_>>(),
         [
@@ -148,12 +150,14 @@ async fn a_million_units_are_a_few_bytes_and_a_claim_is_one_fsync() {
     let (disk, sale) = (Disk::default(), address("sale", 0));
     let store = disk.store(&Clock::settable(noon()), 100);
     filled(&store, &sale, 1..1_000_001).await;
-    answer(&store, &sale, claims(0..64)).await;
     let (syncs, written) = disk.work();
-    assert_eq!(granted(answer(&store, &sale, claims(64..128)).await).len(), 64);
-    let (more_syncs, more_written) = disk.work();
-    assert_eq!(more_syncs - syncs, 1, "syncs");
-    assert!(more_written - written < 200_000, "{} bytes", more_written - written);
+    for batch in 0..10 {
+        assert_eq!(granted(answer(&store, &sale, claims(batch * 64..(batch + 1) * 64)).await).len(), 64);
+    }
+    let (syncs, written) = (disk.work().0 - syncs, disk.work().1 - written);
+    // A file that grows takes one more now and then.
+    assert!((10..=13).contains(&syncs), "{syncs} syncs for 10 batches");
+    assert!(written < 2_000_000, "{written} bytes for 10 batches");
     store.close();
     let heads = disk.rows_of(Table::Pools);
     assert!(heads[0].1.len() < 1000, "{} bytes", heads[0].1.len());
@@ -259,8 +263,9 @@ async fn a_step_that_panics_stops_its_pool_and_is_not_written() {
     assert!(take(&store, &sale, claims(0..1)).await.is_err(), "its change waits for a commit");
     let in_task = store.clone();
     let release = Step::Release { user: user(0), secret: "s".into(), by: ReleasedBy::User };
-    let panicked = tokio::spawn(async move { take(&in_task, &address("sale", 0), release).await }).await;
-    assert!(panicked.unwrap_err().is_panic());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { take(&in_task, &address("sale", 0), release).await });
+    assert!(tasks.join_next().await.unwrap().unwrap_err().is_panic());
     disk.fill(false);
     assert!(matches!(take(&store, &sale, claims(1..2)).await, Err(StoreError::Corrupt(_))));
     // Whoever shares a commit with what cannot be written is not told that it was.
@@ -311,9 +316,11 @@ async fn a_removed_pool_leaves_nothing_and_can_be_made_anew() {
         answer(&store, &sale, claims(batch * 256..(batch + 1) * 256)).await;
     }
     let before = disk.work().0;
-    let removal = store.remove(&sale);
-    // The first commit only: the caller goes away, the program ends, and another one finishes.
-    assert!(tokio::time::timeout(Duration::ZERO, removal).await.is_err());
+    disk.fill(true);
+    assert!(store.remove(&sale).await.is_err());
+    disk.fill(false);
+    assert!(matches!(take(&store, &sale, create(0)).await, Err(StoreError::Unavailable(_))), "its claims are there");
+    // Begun, and the caller went away; then the program ends, and another one finishes.
     assert_eq!(answer(&store, &sale, Step::Look { user: user(1) }).await, Answer::Absent);
     let image = disk.after_power_cut(|| false);
     let again = image.store(&clock, 100);
