@@ -180,12 +180,8 @@ impl OfPool<'_> {
         }
         let [incarnation, run, added, id, count, last, users] = reply.into_array()?;
         let text = |reply: Reply| reply.into_text().ok_or_else(|| StoreError::Corrupt("a log without an id".into()));
-        let end = Place {
-            incarnation: incarnation.unsigned()?,
-            run: text(run)?,
-            id: text(id)?,
-            added: added.unsigned()?,
-        };
+        let end =
+            Place { incarnation: incarnation.unsigned()?, run: text(run)?, id: text(id)?, added: added.unsigned()? };
         let users = shorts(&users.into_bytes()?.unwrap_or_default());
         Ok(Read { end, count: count.unsigned()?, last: text(last)?, users })
     }
@@ -216,7 +212,9 @@ impl OfPool<'_> {
             let (incarnation, place) = std::str::from_utf8(&value[..end]).ok()?.split_once('/')?;
             Some((shorts(&value[end + 1..]), Place::read(incarnation.parse().ok()?, place)?))
         };
-        read().map(Some).ok_or_else(|| StoreError::Corrupt("published claimants are not as this version knows them".into()))
+        read()
+            .map(Some)
+            .ok_or_else(|| StoreError::Corrupt("published claimants are not as this version knows them".into()))
     }
 
     /// Reads all claims and publishes who made them.

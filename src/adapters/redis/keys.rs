@@ -212,8 +212,7 @@ mod tests {
             position: Position::new(position).unwrap(),
         };
         let answer = AnswerKey { subject: event.subject.clone(), generation: 7, question: "d2015-05-17".into() };
-        let shard =
-            PoolAddress { campaign: CampaignId::new("site").unwrap(), position: Position::new(960).unwrap() };
+        let shard = PoolAddress { campaign: CampaignId::new("site").unwrap(), position: Position::new(960).unwrap() };
         let keys = [
             sketch(&at(&event, 0)),
             sketch(&at(&event, 960)),

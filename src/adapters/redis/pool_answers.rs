@@ -125,10 +125,7 @@ fn reading(items: &mut Items) -> Result<PoolReading, StoreError> {
 }
 
 /// Reads `{shard, value, shard, value, …}`, in the order of shards.
-fn by_shard<T>(
-    reply: Reply,
-    read: impl Fn(String) -> Result<T, StoreError>,
-) -> Result<Vec<(u16, T)>, StoreError> {
+fn by_shard<T>(reply: Reply, read: impl Fn(String) -> Result<T, StoreError>) -> Result<Vec<(u16, T)>, StoreError> {
     let mut items = Items::of(reply)?;
     let mut found = Vec::new();
     while let Some(shard) = items.0.next() {

@@ -135,12 +135,7 @@ mod tests {
 
     #[test]
     fn a_secret_cannot_break_a_record() {
-        let wish = Wish {
-            user: UserKey([1; 16]),
-            user_raw: "ada".into(),
-            secret: "a|b".into(),
-            idem: String::new(),
-        };
+        let wish = Wish { user: UserKey([1; 16]), user_raw: "ada".into(), secret: "a|b".into(), idem: String::new() };
         assert!(matches!(of(Step::Claim { wishes: vec![wish] }), Err(StoreError::Refused(_))));
     }
 }

@@ -223,12 +223,12 @@ mod tests {
     #[test]
     fn all_and_numbers_do_not_fall() {
         let start = Instant::now();
-        for (wanted, needed) in [(ClaimReplicas::All, 2), (ClaimReplicas::Count(2), 2), (ClaimReplicas::Count(3), 3)] {
+        for (wanted, number) in [(ClaimReplicas::All, 2), (ClaimReplicas::Count(2), 2), (ClaimReplicas::Count(3), 3)] {
             let mut replicas = Replicas::new(wanted, 2);
             for second in 0..10 {
-                assert_eq!(replicas.heard(start + seconds(second.into()), needed, 1), None);
+                assert_eq!(replicas.heard(start + seconds(second.into()), number, 1), None);
             }
-            assert_eq!((needed(&mut replicas, 2), replicas.probe(start)), (needed, None), "{wanted:?}");
+            assert_eq!((needed(&mut replicas, 2), replicas.probe(start)), (number, None), "{wanted:?}");
         }
         assert_eq!(Replicas::new(ClaimReplicas::Count(1), 2).safety(), Safety::Degraded { replicas: 1, of: 2 });
     }

@@ -113,8 +113,7 @@ async fn a_wish_that_ended_is_not_granted_anew(pools: &Arc<dyn Pools>) {
     assert!(matches!(&granted, ClaimAnswer::Granted(record) if record.claim_no == 1), "{granted:?}");
     assert!(matches!(claimed(pools, &pool, first.clone()).await, ClaimAnswer::Already(_)));
     assert!(matches!(claimed(pools, &pool, wish(1, "second")).await, ClaimAnswer::Already(_)));
-    let release =
-        |secret: &str, by| take(pools, &pool, Step::Release { user: user(1), secret: secret.to_owned(), by });
+    let release = |secret: &str, by| take(pools, &pool, Step::Release { user: user(1), secret: secret.to_owned(), by });
     assert_eq!(release("other", ReleasedBy::User).await.answer, Answer::Release(ReleaseAnswer::Unknown));
     let released = release("first", ReleasedBy::User).await.answer;
     assert!(matches!(released, Answer::Release(ReleaseAnswer::Released(_))), "{released:?}");
@@ -160,9 +159,13 @@ async fn a_parcel_is_taken_in_once(pools: &Arc<dyn Pools>) {
     assert_eq!(again, Answer::Debit(DebitAnswer::Open(parcel.clone())));
     let credit = |parcel: &Parcel, wishes| Step::Credit { donor: 0, parcel: parcel.clone(), wishes };
     let credited = take(pools, &home, credit(&parcel, vec![wish(1, "a")])).await.answer;
-    assert!(matches!(&credited, Answer::Credit(CreditAnswer::Credited, said) if matches!(said[..], [ClaimAnswer::Granted(_)])));
+    assert!(
+        matches!(&credited, Answer::Credit(CreditAnswer::Credited, said) if matches!(said[..], [ClaimAnswer::Granted(_)]))
+    );
     let known = take(pools, &home, credit(&parcel, vec![wish(1, "b")])).await.answer;
-    assert!(matches!(&known, Answer::Credit(CreditAnswer::Known, said) if matches!(said[..], [ClaimAnswer::Already(_)])));
+    assert!(
+        matches!(&known, Answer::Credit(CreditAnswer::Known, said) if matches!(said[..], [ClaimAnswer::Already(_)]))
+    );
     let other = Parcel { units: vec![Unit::new(99)], ..parcel.clone() };
     let before = take(pools, &home, Step::Collect { entries: true }).await;
     let conflict = take(pools, &home, credit(&other, vec![wish(2, "c")])).await;
@@ -224,7 +227,9 @@ pub fn user(number: u64) -> UserKey {
 }
 
 pub fn wish(number: u64, secret: &str) -> Wish {
-    Wish { user: user(number), user_raw: format!("user-{number}é\r\n"), secret: secret.to_owned(), idem: String::new() }
+    Wish {
+        user: user(number), user_raw: format!("user-{number}é\r\n"), secret: secret.to_owned(), idem: String::new()
+    }
 }
 
 pub fn fresh_pool() -> PoolAddress {

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use headcount::adapters::redis::{RedisConfig, RedisStore, keys};
 use headcount::domain::quota::claim::{ClaimAnswer, UserKey};
 use headcount::domain::quota::pool::{Pool, PoolStatus};
-use headcount::domain::quota::step::{Answer, Floor, Step};
-use headcount::domain::quota::unit::{Cooling, joined};
+use headcount::domain::quota::step::{Answer, Floor, OpMark, ReleasedBy, Step};
+use headcount::domain::quota::unit::{Cooling, Unit, joined};
 use headcount::runtime::tasks::Tasks;
 use headcount::store::error::StoreError;
 use headcount::store::pools::{PoolAddress, Pools, Safety};
@@ -41,6 +42,7 @@ async fn a_redis_cluster() {
     let server = |address: &PoolAddress| &cluster.nodes[cluster.owner_of(keys::pool(address)[0].slot).unwrap()];
     let inspect = |address: &PoolAddress, model: &Pool| compare(server(address), address, model);
     upholds_the_promises_of_pools(&pools, 4..6, STEPS, Some(&inspect)).await;
+    a_pool_serves_while_its_slot_moves(&pools, &cluster).await;
     assert!(tasks.finish(Duration::from_secs(5)).await);
 }
 
@@ -67,12 +69,12 @@ async fn all_keys_are_there_from_the_first_step_to_the_last(pools: &Arc<dyn Pool
     take(pools, &pool, create(1)).await;
     there("made");
     let release = |by| Step::Release { user: user(1), secret: "a".into(), by };
-    let op = |chunk| headcount::domain::quota::step::OpMark { operation: 1, chunk };
-    let units = vec![headcount::domain::quota::unit::Unit::new(1)];
+    let op = |chunk| OpMark { operation: 1, chunk };
+    let units = vec![Unit::new(1)];
     let steps = [
         Step::Restock { op: op(1), unretire: 0, units, cool: false },
         Step::Claim { wishes: vec![wish(1, "a")] },
-        release(headcount::domain::quota::step::ReleasedBy::User),
+        release(ReleasedBy::User),
         Step::Retire { op: op(2), count: 5 },
         Step::Close { limit: 5 },
         Step::Finish,
@@ -84,6 +86,46 @@ async fn all_keys_are_there_from_the_first_step_to_the_last(pools: &Arc<dyn Pool
     }
     pools.remove(&pool).await.unwrap();
     assert_eq!(server.keys_with(pool.campaign.as_str()).len(), 1, "but a lease that is over in a second");
+}
+
+/// Claims go on while the pool's keys move to another primary one by one, and each unit is granted once. Before the first
+/// key and behind the last one they are not even delayed (docs/FAULTS.md A15).
+async fn a_pool_serves_while_its_slot_moves(pools: &Arc<dyn Pools>, cluster: &RedisCluster) {
+    let pool = stocked(pools, 256).await;
+    let slot = keys::pool(&pool)[keys::STATE].slot;
+    let from = cluster.owner_of(slot).unwrap();
+    let moved = AtomicBool::new(false);
+    let claims = async {
+        let (mut records, mut number) = (Vec::new(), 0);
+        while !moved.load(Ordering::SeqCst) || number < 50 {
+            number += 1;
+            match claimed(pools, &pool, wish(number, "a")).await {
+                ClaimAnswer::Granted(record) => records.push(record),
+                ClaimAnswer::Dry => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        records
+    };
+    let moves = async {
+        cluster.migrate_slot(slot, (from + 1) % 3, Duration::from_millis(20)).await;
+        moved.store(true, Ordering::SeqCst);
+    };
+    let (records, ()) = tokio::join!(claims, moves);
+    let units: BTreeSet<u64> = records.iter().map(|record| record.unit.number).collect();
+    assert_eq!(units.len(), records.len(), "each unit once");
+    let Answer::Reading(reading) = take(pools, &pool, Step::Collect { entries: false }).await.answer else { panic!() };
+    // A claim that was repeated on doubt was granted once, and heard so.
+    assert_eq!(reading.taken(), records.len() as u64);
+    assert_eq!(pools.claims(&pool, None, 1000).await.unwrap().claims.len(), records.len());
+    let stuck = stocked(pools, 2).await;
+    let slot = keys::pool(&stuck)[keys::STATE].slot;
+    let from = cluster.owner_of(slot).unwrap();
+    let (source, to) = (&cluster.nodes[from], (from + 1) % 3);
+    let id = cluster.nodes[to].command(&["CLUSTER", "MYID"]).text();
+    source.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &id]).ok();
+    assert!(matches!(claimed(pools, &stuck, wish(1, "a")).await, ClaimAnswer::Granted(_)), "no key is absent");
+    source.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]).ok();
 }
 
 /// A new pool would sell its units twice (docs/FAULTS.md F20).
@@ -196,8 +238,9 @@ async fn an_answer_waits_for_its_replica() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_replica_of_two_that_hangs_is_done_without_after_three_seconds() {
     // The stopped replica must not be declared failed meanwhile: then it would not be waited for anyway.
-    let lines = vec!["cluster-node-timeout 60000".to_owned()];
-    let cluster = RedisCluster::start_with(ClusterOptions { replicas: 2, lines, ..ClusterOptions::default() }).await;
+    let lines = vec!["cluster-node-timeout 15000".to_owned()];
+    let options = ClusterOptions { masters: 1, replicas: 2, lines, ..ClusterOptions::default() };
+    let cluster = RedisCluster::start_with(options).await;
     let (pools, tasks) = started(&cluster.url()).await;
     let pool = stocked_surely(&pools).await;
     let replicas = replicas_of(&cluster, &pool);
@@ -353,8 +396,7 @@ fn fields(reply: Reply) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Score and member, in the set's order; the placeholder, which is the last, left out.
 fn scored(reply: Reply) -> Vec<(i64, Vec<u8>)> {
     let score = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).expect("whole");
-    let mut all: Vec<(i64, Vec<u8>)> =
-        bytes(reply).chunks(2).map(|pair| (score(&pair[1]), pair[0].clone())).collect();
+    let mut all: Vec<(i64, Vec<u8>)> = bytes(reply).chunks(2).map(|pair| (score(&pair[1]), pair[0].clone())).collect();
     assert_eq!(all.pop(), Some((9_000_000_000_000_000, PLACEHOLDER.to_vec())));
     all
 }
