@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::address::Address;
 use super::keys::Key;
 use super::replicas::{Change, ClaimReplicas, Replicas};
 use super::reply::{Command, NodeError, Reply};
 use super::router::{Call, Router};
 use super::scripts;
-use super::settings::Role;
+use super::settings::{Identity, Role};
+use super::slots::Member;
 use crate::runtime::tasks::Tasks;
 use crate::store::error::StoreError;
 use crate::store::pools::Safety;
@@ -30,7 +32,7 @@ pub struct Confirm {
     router: Arc<Router>,
     wanted: ClaimReplicas,
     tasks: Tasks,
-    /// By the primary's cluster id, or its address outside of a cluster.
+    /// By the primary's cluster id.
     primaries: Mutex<HashMap<String, Replicas>>,
 }
 
@@ -57,15 +59,17 @@ impl Confirm {
     /// Runs a script and waits for the replicas. Its reply; Unconfirmed where they do not acknowledge in time.
     pub async fn run(self: &Arc<Self>, confirmed: Confirmed) -> Result<Reply, StoreError> {
         let Confirmed { role, slot, script, touch, repeatable } = confirmed;
-        let started = Instant::now();
+        let (started, server) = (Instant::now(), self.server(slot));
         let (reply, whole) = self.attempt(role, slot, script, repeatable).await?;
         if whole {
             self.probe(slot, &touch);
             return Ok(reply);
         }
-        // The connection may be another one than before, whose WAIT would stand for nothing: hence the touch.
+        // The connection may be another one than before, whose WAIT would stand for nothing: hence the touch. And what
+        // another server acknowledges says nothing of what this one was told.
         let in_time = started.elapsed() + WAIT_ENDS_WITHIN < self.router.deadline;
-        if in_time && self.attempt(role, slot, touch, true).await?.1 {
+        if in_time && self.attempt(role, slot, touch, true).await?.1 && server.is_some() && self.server(slot) == server
+        {
             return Ok(reply);
         }
         metrics::counter!("headcount_store_unconfirmed_total").increment(1);
@@ -89,6 +93,7 @@ impl Confirm {
         let commands = if asked > 0 { vec![script, wait(asked)] } else { vec![script] };
         let mut call = Call::new(slot, commands).role(role);
         call.repeatable = repeatable;
+        call.whole = true;
         let mut results = self.router.call_each(call).await?.into_iter();
         let reply = results.next().ok_or_else(|| StoreError::Unavailable("a reply is missing".into()))??;
         let count = acknowledged(results.next());
@@ -99,6 +104,13 @@ impl Confirm {
         Ok((reply, count >= asked && count >= self.needed(slot)))
     }
 
+    /// Who owns the slot, and which run of it: a connection is used only after its server said so.
+    fn server(&self, slot: u16) -> Option<(Address, Identity)> {
+        let view = self.router.topology.view();
+        let node = view.owner(slot)?;
+        Some((node.address.clone(), node.identity()?))
+    }
+
     fn needed(&self, slot: u16) -> u32 {
         self.of_owner(slot, |replicas| replicas.needed()).unwrap_or(0)
     }
@@ -106,8 +118,7 @@ impl Confirm {
     fn heard(&self, slot: u16, asked: u32, count: u32) {
         let change = self.of_owner(slot, |replicas| replicas.heard(Instant::now(), asked, count)).flatten();
         let Some(change) = change else { return };
-        let fallen = self.primaries().values().filter(|replicas| replicas.is_degraded()).count();
-        metrics::gauge!("headcount_store_primaries_degraded").set(fallen as f64);
+        self.show_degraded();
         match change {
             Change::Fell { to, of } => {
                 tracing::warn!(slot, "only {to} of {of} replicas acknowledge: claims are told with so many");
@@ -121,7 +132,8 @@ impl Confirm {
         let Some(all) = self.of_owner(slot, |replicas| replicas.probe(Instant::now())).flatten() else { return };
         let (confirm, commands) = (self.clone(), vec![touch.clone(), wait(all)]);
         self.tasks.spawn("redis replica probe", async move {
-            let call = Call::new(slot, commands).role(Role::Confirm);
+            let mut call = Call::new(slot, commands).role(Role::Confirm);
+            call.whole = true;
             if let Ok(results) = confirm.router.call_each(call).await
                 && let [Ok(_), waited] = &results[..]
             {
@@ -134,17 +146,37 @@ impl Confirm {
     fn of_owner<T>(&self, slot: u16, ask: impl FnOnce(&mut Replicas) -> T) -> Option<T> {
         let view = self.router.topology.view();
         let member = &view.map.members[view.map.owner(slot)?];
-        let name = if member.id.is_empty() { member.address.to_string() } else { member.id.clone() };
         let mut primaries = self.primaries();
-        let replicas = primaries.entry(name).or_insert_with(|| Replicas::new(self.wanted, member.replicas));
+        let known = primaries.get(name(member)).map(Replicas::listed);
+        let replicas =
+            primaries.entry(name(member).to_owned()).or_insert_with(|| Replicas::new(self.wanted, member.replicas));
         replicas.follow(member.replicas);
-        Some(ask(replicas))
+        let asked = ask(replicas);
+        drop(primaries);
+        if known != Some(member.replicas) {
+            self.show_degraded();
+        }
+        Some(asked)
+    }
+
+    /// Counts primaries of now only: one that lost its slots is no risk.
+    fn show_degraded(&self) {
+        let view = self.router.topology.view();
+        let primaries = self.primaries();
+        let of = |member: &Member| primaries.get(name(member)).is_some_and(Replicas::is_degraded);
+        let degraded = view.map.members.iter().filter(|member| member.primary && of(member)).count();
+        metrics::gauge!("headcount_store_primaries_degraded").set(degraded as f64);
     }
 
     fn primaries(&self) -> MutexGuard<'_, HashMap<String, Replicas>> {
         // Each change of a primary's numbers is whole before the lock is given back.
         self.primaries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A primary's name in `primaries`; a server outside of a cluster is the only one.
+fn name(member: &Member) -> &str {
+    &member.id
 }
 
 fn wait(replicas: u32) -> Command {

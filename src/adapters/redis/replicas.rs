@@ -72,6 +72,10 @@ impl Replicas {
         self.needed
     }
 
+    pub fn listed(&self) -> u32 {
+        self.listed
+    }
+
     /// So many are listed now.
     pub fn follow(&mut self, listed: u32) {
         if listed != self.listed {

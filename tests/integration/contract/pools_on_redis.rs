@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use headcount::adapters::redis::{RedisConfig, RedisStore, keys};
@@ -178,6 +179,12 @@ async fn claimants_outlive_what_is_trimmed(pools: &Arc<dyn Pools>, server: &Redi
         assert!(anew.all, "the mark is too old");
         assert_eq!(users, (1..=3).map(|number| user(number).short()).collect());
     }
+    // Many who ask at once, with nothing published: one reads for all.
+    server.command(&[b"DEL".as_slice(), &keys::pool_claimants(&pool).text]);
+    server.command(&["CONFIG", "RESETSTAT"]).ok();
+    let told = futures_util::future::join_all((0..20).map(|_| all())).await;
+    assert!(told.iter().all(|told| told.all && told.users.len() == 3));
+    assert_eq!(server.command_calls()["hscan"], 1);
     server.command(&[b"XTRIM".as_slice(), log, b"MAXLEN", b"0"]);
     let end = all().await;
     assert!(pools.claimants(&pool, Some(&end.mark)).await.unwrap().users.is_empty());
@@ -228,6 +235,39 @@ async fn an_answer_waits_for_its_replica() {
         assert!(matches!(&answers[..], [ClaimAnswer::Already(record)] if record.secret == "first"), "{answers:?}");
         assert!(tasks.finish(Duration::from_secs(5)).await && other_tasks.finish(Duration::from_secs(5)).await);
     }
+}
+
+/// A connection that breaks between a script's answer and its WAIT's: a WAIT sent again by itself, on a new connection,
+/// would be answered at once, and for nothing (docs/FAULTS.md A1).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_lost_before_its_wait_was_answered_confirms_nothing() {
+    // The stopped replica must not be declared failed meanwhile: then it would not be waited for.
+    let lines = vec!["cluster-node-timeout 60000".to_owned()];
+    let options = ClusterOptions { masters: 1, lines, ..ClusterOptions::default() };
+    let cluster = RedisCluster::start_with(options).await;
+    let (pools, tasks) = started(&cluster.url()).await;
+    let pool = stocked_surely(&pools).await;
+    let replicas = replicas_of(&cluster, &pool);
+    let primary = &cluster.nodes[cluster.owner_of(keys::pool(&pool)[0].slot).unwrap()];
+    replicas[0].stop();
+    let is_over = AtomicBool::new(false);
+    let claims = async {
+        for number in 1..=5 {
+            let wishes = vec![wish(number, "a")];
+            let told = pools.step(&pool, Floor::default(), Step::Claim { wishes }).await;
+            assert!(matches!(&told, Err(error) if error.retry_may_help()), "{told:?}");
+        }
+        is_over.store(true, Ordering::SeqCst);
+    };
+    let cuts = async {
+        while !is_over.load(Ordering::SeqCst) {
+            primary.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            tokio::time::sleep(Duration::from_millis(130)).await;
+        }
+    };
+    tokio::join!(claims, cuts);
+    replicas[0].cont();
+    assert!(tasks.finish(Duration::from_secs(5)).await);
 }
 
 /// docs/FAULTS.md F17.
