@@ -154,6 +154,9 @@ impl Confirm {
         let asked = ask(replicas);
         drop(primaries);
         if known != Some(member.replicas) {
+            if known.is_some_and(|before| before > 0) && member.replicas == 0 {
+                tracing::warn!(node = %member.address, "no replica is left to wait for: claims are in one server's memory");
+            }
             self.show_degraded();
         }
         Some(asked)
