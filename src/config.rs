@@ -93,6 +93,11 @@ pub const VARIABLES: &[Variable] = &[
         "512",
         "Calls under way per node and kind; more are refused. A node answers so many in a few milliseconds.",
     ),
+    Variable::plain(
+        "HEADCOUNT_CLAIM_REPLICAS",
+        "auto",
+        "Replicas of a primary that must have a claim before it is told. `auto`: all that can be promoted; where only some acknowledge for 3 s, those, at least one. `all`: without that fall, so that a replica that hangs stops claims. A number: so many; outside of a cluster, where only replicas with a live link are seen, the safer choice.",
+    ),
     Variable::plain("HEADCOUNT_DATA_DIR", "headcount-data", "Folder of the embedded store."),
     Variable::plain(
         "HEADCOUNT_SHARDS",
@@ -309,6 +314,7 @@ fn store(read: &mut Reader<'_>) -> StoreChoice {
         // A call may be redirected or tried once more within the time of two commands.
         deadline: 2 * command_timeout,
         calls_per_node: read.value("HEADCOUNT_REDIS_CALLS_PER_NODE", values::count(1..=1_000_000)),
+        claim_replicas: read.value("HEADCOUNT_CLAIM_REPLICAS", values::claim_replicas),
         ..RedisConfig::new(text)
     };
     let Some(_) = url else { return StoreChoice::Embedded { dir } };
@@ -366,6 +372,7 @@ fn check_together(config: &Config, read: &mut Reader<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapters::redis::replicas::ClaimReplicas;
 
     fn environment(pairs: &[(&str, &str)]) -> Environment {
         Environment::of(pairs.iter().copied())
@@ -439,6 +446,24 @@ mod tests {
         let told = complaints(&[("HEADCOUNT_REDIS_PASSWORD", "secret")]);
         assert_eq!(told, ["HEADCOUNT_REDIS_URL must be set, because HEADCOUNT_REDIS_PASSWORD is"]);
         assert_eq!(complaints(&[("HEADCOUNT_REDIS_URL", "rediss://redis")]).len(), 1);
+    }
+
+    #[test]
+    fn replicas_to_wait_for_are_a_word_or_a_number() {
+        let of = |text| {
+            let pairs = [("HEADCOUNT_REDIS_URL", "redis://redis"), ("HEADCOUNT_CLAIM_REPLICAS", text)];
+            match load(&environment(&pairs)).unwrap().config.store {
+                StoreChoice::Redis(redis) => redis.claim_replicas,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of(""), ClaimReplicas::Auto);
+        assert_eq!(of("all"), ClaimReplicas::All);
+        assert_eq!(of("2"), ClaimReplicas::Count(2));
+        for bad in ["0", "some", "-1", "17"] {
+            let rule = format!("HEADCOUNT_CLAIM_REPLICAS={bad:?} must be auto, all, or a number from 1 to 16");
+            assert_eq!(complaints(&[("HEADCOUNT_CLAIM_REPLICAS", bad)]), [rule]);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hyper::{StatusCode, Uri};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
+use crate::adapters::redis::replicas::ClaimReplicas;
 use crate::domain::ring::Shards;
 
 pub fn number(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
@@ -58,6 +59,15 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 
 pub fn shards(text: &str) -> Result<Shards, String> {
     text.parse().ok().and_then(Shards::new).ok_or_else(|| "must be a power of two from 1 to 1024".to_owned())
+}
+
+pub fn claim_replicas(text: &str) -> Result<ClaimReplicas, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(ClaimReplicas::Auto),
+        ("all", _) => Ok(ClaimReplicas::All),
+        (_, Ok(count @ 1..=16)) => Ok(ClaimReplicas::Count(count)),
+        _ => Err("must be auto, all, or a number from 1 to 16".into()),
+    }
 }
 
 pub fn header_name(text: &str) -> Result<HeaderName, String> {

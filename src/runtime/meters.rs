@@ -51,6 +51,12 @@ pub const METERS: &[Meter] = &[
     meter("headcount_store_calls_total", Kind::LabelledCounter, "Calls to the store, by outcome"),
     meter("headcount_store_redirects_total", Kind::LabelledCounter, "MOVED, ASK and their like, by kind"),
     meter("headcount_store_breaker_open_total", Kind::Counter, "Times a node was left alone because it did not answer"),
+    meter("headcount_store_unconfirmed_total", Kind::Counter, "Writes done that replicas did not acknowledge in time"),
+    meter(
+        "headcount_store_primaries_degraded",
+        Kind::Gauge,
+        "Primaries of which not all replicas that could be promoted are waited for",
+    ),
     meter("headcount_store_topology_changes_total", Kind::Counter, "Times slots changed hands or a node came back"),
 ];
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::StoreFuture;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim::{ClaimRecord, UserKey};
-use crate::domain::quota::step::{Floor, Step, Stepped};
+use crate::domain::quota::marks::Floor;
+use crate::domain::quota::step::{Step, Stepped};
 use crate::domain::ring::Position;
 
 /// One shard of a campaign, by the position on the ring where it starts.

@@ -27,23 +27,56 @@ pub struct Event {
 #[derive(Clone, Debug)]
 pub enum What {
     /// `keyed`: with an Idempotency-Key, always the user's same one.
-    Claim { user: u8, keyed: bool },
-    Crowd { first: u8, count: u8 },
-    Confirm { user: u8 },
-    Release { user: u8 },
-    Void { user: u8 },
-    Quota { quota: u8 },
-    Pause { paused: bool },
+    Claim {
+        user: u8,
+        keyed: bool,
+    },
+    Crowd {
+        first: u8,
+        count: u8,
+    },
+    Confirm {
+        user: u8,
+    },
+    Release {
+        user: u8,
+    },
+    Void {
+        user: u8,
+    },
+    Quota {
+        quota: u8,
+    },
+    Pause {
+        paused: bool,
+    },
     /// A process dies; another one starts.
-    Crash { process: u8 },
-    Cut { node: u8, ms: u16 },
-    FailOver { node: u8 },
+    Crash {
+        process: u8,
+    },
+    Cut {
+        node: u8,
+        ms: u16,
+    },
+    FailOver {
+        node: u8,
+    },
     /// The link breaks, writes go on, the primary dies.
-    CutAndFailOver { node: u8, ms: u16 },
-    Stop { node: u8, ms: u16 },
-    BackUp { node: u8 },
+    CutAndFailOver {
+        node: u8,
+        ms: u16,
+    },
+    Stop {
+        node: u8,
+        ms: u16,
+    },
+    BackUp {
+        node: u8,
+    },
     /// A node comes back with an old state.
-    Lose { node: u8 },
+    Lose {
+        node: u8,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -228,10 +261,10 @@ impl Running {
 
     async fn claim(&self, user: u8, keyed: bool) {
         let Some(place) = self.users.get(usize::from(user)) else { return };
-        let (name, key, first) = {
+        let (name, key) = {
             let mut user = place.lock().expect("no panic");
             user.attempts += 1;
-            (user.name.clone(), user.key, user.attempts == 1)
+            (user.name.clone(), user.key)
         };
         let idempotency = keyed.then(|| format!("key of {name}"));
         let began_us = self.sim.lock().now_us();
@@ -245,7 +278,7 @@ impl Running {
         match claimed {
             Ok(HardClaim::Granted { claim, .. }) => self.told(place, claim),
             Ok(HardClaim::Already { claim, .. }) => {
-                if first {
+                if place.lock().expect("no panic").attempts == 1 {
                     self.fail(format!("{name} was told already at the first try"));
                 }
                 self.told(place, claim);
@@ -336,7 +369,15 @@ impl Running {
         let world = self.sim.lock();
         let left: Vec<String> = world
             .pools()
-            .map(|(shard, pool)| format!("{shard}: {} free, {} cooling, fenced {}, out {:?}", pool.avail.len(), pool.cooling.len(), pool.fenced, pool.out))
+            .map(|(shard, pool)| {
+                format!(
+                    "{shard}: {} free, {} cooling, fenced {}, out {:?}",
+                    pool.avail.len(),
+                    pool.cooling.len(),
+                    pool.fenced,
+                    pool.out
+                )
+            })
             .collect();
         Err(format!("units stay unsold: {left:?}"))
     }
@@ -353,7 +394,8 @@ impl Running {
         for _ in 0..200 {
             let closed = self.process(0).campaigns.close(&self.campaign, None).await;
             self.violation()?;
-            let phase = self.sim.lock().watch.document.as_ref().and_then(|document| Some(document.hard.as_ref()?.phase));
+            let phase =
+                self.sim.lock().watch.document.as_ref().and_then(|document| Some(document.hard.as_ref()?.phase));
             if closed.is_ok() && phase == Some(Phase::Closed) {
                 return self.accounts();
             }
@@ -365,8 +407,7 @@ impl Running {
     /// Everything is confirmed, refunded or retired.
     fn accounts(&self) -> Result<(), String> {
         let world = self.sim.lock();
-        let ends: u64 =
-            world.pools().map(|(_, pool)| pool.confirmed + pool.refunded + pool.retired.len() as u64).sum();
+        let ends: u64 = world.pools().map(|(_, pool)| pool.confirmed + pool.refunded + pool.retired.len() as u64).sum();
         let issued = world.watch.document.as_ref().and_then(|document| Some(document.hard.as_ref()?.next_unit - 1));
         if issued == Some(ends) { Ok(()) } else { Err(format!("{ends} units ended, {issued:?} were issued")) }
     }

@@ -43,7 +43,11 @@ fn events(lossy: bool) -> impl Strategy<Value = Vec<Event>> {
         3 => node().prop_map(|node| What::BackUp { node }),
         2 => node().prop_map(|node| What::Lose { node }),
     ];
-    let what = if lossy { prop_oneof![20 => honest, 3 => losses].boxed() } else { prop_oneof![10 => honest, 3 => faults].boxed() };
+    let what = if lossy {
+        prop_oneof![20 => honest, 3 => losses].boxed()
+    } else {
+        prop_oneof![10 => honest, 3 => faults].boxed()
+    };
     proptest::collection::vec((0..3_000u64, what).prop_map(|(at_ms, what)| Event { at_ms, what }), 10..70)
 }
 
@@ -70,9 +74,8 @@ fn first_failure(lossy: bool, count: u32, stream: u8, mutant: Option<Mutant>) ->
     let max_shrink_iters = if mutant.is_some() { 0 } else { 300 };
     let config = Config { cases: count, max_shrink_iters, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[stream; 32]);
-    let failed = TestRunner::new_with_rng(config, rng).run(&cases(lossy), |case| {
-        run(&case, mutant).map_err(TestCaseError::fail)
-    });
+    let failed = TestRunner::new_with_rng(config, rng)
+        .run(&cases(lossy), |case| run(&case, mutant).map_err(TestCaseError::fail));
     match failed {
         Ok(()) => None,
         Err(TestError::Fail(reason, case)) => Some((reason.message().to_owned(), case)),

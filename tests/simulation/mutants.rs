@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
+use headcount::domain::quota::marks::Parcel;
 use headcount::domain::quota::pool::Pool;
-use headcount::domain::quota::step::{Answer, DebitAnswer, Parcel, Step, Stepped};
+use headcount::domain::quota::step::{Answer, DebitAnswer, Step, Stepped};
 use headcount::domain::quota::unit::{Cooling, Unit};
 use headcount::store::documents::{CampaignDocument, OperationKind};
 
@@ -29,7 +30,6 @@ pub enum Mutant {
     /// A unit comes back under the same turn.
     TurnIsNotRaised,
 }
-
 
 type Beside = HashMap<(u16, u16), Parcel>;
 

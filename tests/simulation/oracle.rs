@@ -127,7 +127,8 @@ impl Oracle {
             let beside = world.beside.iter().filter(|((donor, _), _)| *donor == shard);
             let parcels = pool.out.iter().chain(beside.map(|((_, home), parcel)| (home, parcel)));
             for (home, parcel) in parcels {
-                let came = world.pool(*home).and_then(|pool| pool.came.get(&shard)).is_some_and(|(seq, _)| *seq >= parcel.seq);
+                let came =
+                    world.pool(*home).and_then(|pool| pool.came.get(&shard)).is_some_and(|(seq, _)| *seq >= parcel.seq);
                 if !came {
                     parcel.units.iter().try_for_each(|unit| place(*unit, "a parcel"))?;
                 }
@@ -155,4 +156,3 @@ fn delivered(document: &CampaignDocument, world: &World) -> u64 {
 fn fresh(step: &Step) -> u64 {
     if let Step::Restock { units, .. } = step { units.len() as u64 } else { 0 }
 }
-

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use headcount::domain::element::{HashKey, UserHashing};
 use headcount::domain::id::CampaignId;
 use headcount::domain::period::Retention;
-use headcount::domain::quota::step::{Floor, Step, Stepped};
+use headcount::domain::quota::marks::Floor;
+use headcount::domain::quota::step::{Step, Stepped};
 use headcount::domain::ring::Shards;
 use headcount::local::store_clock::StoreClock;
 use headcount::runtime::clock::Clock;
@@ -54,8 +55,7 @@ impl Process {
         let beginning = Timestamp::from_millisecond(BEGINNING_MS).expect("a time");
         let store_clock = Arc::new(StoreClock::new(Clock::settable(beginning)));
         let offers = Arc::new(Offers::new(ports.clone()));
-        let operations =
-            Arc::new(Operations { book: book.clone(), records: ports.clone(), offers: offers.clone() });
+        let operations = Arc::new(Operations { book: book.clone(), records: ports.clone(), offers: offers.clone() });
         let hard = HardClaims {
             book: book.clone(),
             offers: offers.clone(),
@@ -64,8 +64,7 @@ impl Process {
             tasks,
         };
         let upkeep = Upkeep { book: book.clone(), offers, operations: operations.clone() };
-        let campaigns =
-            Campaigns { book, records: ports, store_clock, operations, sold_out_interval: interval };
+        let campaigns = Campaigns { book, records: ports, store_clock, operations, sold_out_interval: interval };
         Arc::new(Self { hard, campaigns, upkeep, alive })
     }
 

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use headcount::domain::quota::marks::{Floor, Parcel};
 use headcount::domain::quota::pool::Pool;
-use headcount::domain::quota::step::{Floor, Parcel, Step, Stepped};
+use headcount::domain::quota::step::{Step, Stepped};
 use headcount::store::error::StoreError;
 use tokio::time::Instant;
 

@@ -16,8 +16,9 @@ use super::format::{Key, Table};
 use super::pool_head::{self, GOING};
 use super::rows::{Durability, Phase, corrupt, lock};
 use crate::domain::quota::claim::{ClaimRecord, UserKey};
+use crate::domain::quota::marks::Floor;
 use crate::domain::quota::pool::Pool;
-use crate::domain::quota::step::{Answer, Floor, Step, Stepped};
+use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::store::error::StoreError;
 
 /// The server that serves all pools. Always the same: what this store answered is on disk, so that a pool never needs to

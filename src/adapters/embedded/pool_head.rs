@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::format;
 use super::pool_runs::{cooling_of, cooling_runs, runs, units_of};
 use crate::domain::quota::claim::{ClaimRecord, ClaimState, UserKey};
-use crate::domain::quota::pool::{LogEntry, Pool, PoolRules, PoolSchedule, PoolStatus};
-use crate::domain::quota::step::{OpMark, Parcel};
+use crate::domain::quota::marks::{OpMark, Parcel};
+use crate::domain::quota::pool::{LogEntry, Pool};
+use crate::domain::quota::terms::{PoolRules, PoolSchedule, PoolStatus};
 
 const FORM: u32 = 1;
 

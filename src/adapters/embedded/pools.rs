@@ -9,8 +9,9 @@ use super::format;
 use super::pool_cells::PoolState;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim::UserKey;
+use crate::domain::quota::marks::{Floor, STEP_MAX};
 use crate::domain::quota::pool::Pool;
-use crate::domain::quota::step::{Answer, Floor, Step, Stepped};
+use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::store::StoreFuture;
 use crate::store::error::StoreError;
 use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, PoolAddress, Pools, Safety};
@@ -21,6 +22,9 @@ const READ_MAX: usize = 8192;
 impl Pools for EmbeddedStore {
     fn step<'a>(&'a self, pool: &'a PoolAddress, floor: Floor, step: Step) -> StoreFuture<'a, Stepped> {
         Box::pin(async move {
+            if step.is_too_large() {
+                return Err(StoreError::Refused(format!("a step with more than {STEP_MAX} users or units")));
+            }
             let text = format::pool_text(pool);
             let cell = match self.committer.pools().get(&text) {
                 Some(cell) => cell,

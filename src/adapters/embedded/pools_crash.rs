@@ -13,10 +13,9 @@ use super::pools_tests::{address, create, noon, pool_of, restock, user, wish};
 use super::test_disk::Disk;
 use super::{EmbeddedStore, pool_cells::PoolCells};
 use crate::domain::quota::claim::{ClaimAnswer, ClaimRecord, UserKey};
+use crate::domain::quota::marks::{Floor, OpMark, Parcel};
 use crate::domain::quota::pool::Pool;
-use crate::domain::quota::step::{
-    Answer, ConfirmAnswer, CreditAnswer, DebitAnswer, Floor, OpMark, Parcel, ReleaseAnswer, ReleasedBy, Step,
-};
+use crate::domain::quota::step::{Answer, ConfirmAnswer, CreditAnswer, DebitAnswer, ReleaseAnswer, ReleasedBy, Step};
 use crate::domain::quota::unit::Unit;
 use crate::runtime::clock::Clock;
 use crate::store::pools::{PoolAddress, Pools};

@@ -1,47 +1,16 @@
-//! A pool: what one shard of a campaign keeps, and who may pass to it.
+//! A pool: what one shard of a campaign keeps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use twox_hash::XxHash3_64;
 
 use super::claim::{ClaimRecord, UserKey};
-use super::step::{Answer, Floor, OpMark, Parcel, Step, Stepped};
+use super::marks::{OpMark, Parcel, STEP_MAX};
+use super::terms::{PoolRules, PoolSchedule, PoolStatus};
 use super::unit::{Cooling, Unit, joined};
 
-/// For how long a pool hears what callers know, after its server became another one (docs/FAULTS.md F1).
-pub const ADMITTING_MS: i64 = 1000;
 /// A pool with more than this keeps half of its stock when another one asks.
 pub const GENEROUS_UP_TO: usize = 64;
-
-/// What holds for a pool's whole life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PoolRules {
-    /// 0: claims are confirmed at once.
-    pub hold_ms: i64,
-    /// How long a process may say "sold out" from memory. Frozen, because units that come back must outwait the longest
-    /// memory (docs/FAULTS.md A11).
-    pub interval_ms: i64,
-}
-
-/// Opening hours and pause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PoolSchedule {
-    /// The campaign record's version: a pool never goes back to an older one.
-    pub version: u64,
-    pub opens_ms: i64,
-    /// `i64::MAX`: never. Stores write what a float still counts exactly.
-    pub closes_ms: i64,
-    pub paused: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PoolStatus {
-    Open,
-    /// No claims and no debits; what comes back is refunded.
-    Closing,
-    /// As `Closing`, and nothing is left.
-    Closed,
-}
 
 /// One shard of a campaign.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,40 +87,6 @@ impl LogKind {
     }
 }
 
-/// A pool's numbers at one instant.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PoolReading {
-    pub status: PoolStatus,
-    pub schedule_version: u64,
-    /// The server that answered.
-    pub run: String,
-    pub sver: u64,
-    /// Claimable now: cooling units that are ready are among them.
-    pub avail: u64,
-    pub cooling: u64,
-    /// When the first of the cooling ones is ready.
-    pub ready_ms: Option<i64>,
-    pub held: u64,
-    /// When the first hold expires.
-    pub deadline_ms: Option<i64>,
-    pub confirmed: u64,
-    pub retired: u64,
-    pub refunded: u64,
-    /// Parcels on their way, by shard.
-    pub out: Vec<(u16, Parcel)>,
-    /// The number of the last parcel that came in, by donor; empty unless asked for.
-    pub came: Vec<(u16, u64)>,
-    pub op: OpMark,
-    pub op_total: u64,
-}
-
-impl PoolReading {
-    /// Units that are somebody's.
-    pub fn taken(&self) -> u64 {
-        self.held + self.confirmed
-    }
-}
-
 impl Pool {
     pub fn new(rules: PoolRules, schedule: PoolSchedule, run: &str) -> Self {
         Self {
@@ -182,69 +117,6 @@ impl Pool {
         }
     }
 
-    /// Takes a step on a pool that may be missing. `run` names the server that serves it.
-    pub fn step(pool: &mut Option<Pool>, now_us: i64, floor: Floor, run: &str, step: Step) -> Stepped {
-        let now_ms = now_us / 1000;
-        let answer = match (pool.as_mut(), step) {
-            (Some(pool), step) => pool.guarded(now_us, floor, run, step),
-            (None, Step::Create { rules, schedule }) => {
-                *pool = Some(Pool::new(rules, schedule, run));
-                Answer::Done(true)
-            }
-            (None, _) => Answer::Absent,
-        };
-        let at = pool.as_ref().map_or(Floor::default(), |pool| Floor { incarnation: pool.incarnation, ver: pool.ver });
-        debug_assert!(now_ms >= 0);
-        Stepped { now_us, at, answer }
-    }
-
-    fn guarded(&mut self, now_us: i64, floor: Floor, run: &str, step: Step) -> Answer {
-        let now_ms = now_us / 1000;
-        if floor.incarnation == self.incarnation && floor.ver > self.ver {
-            self.seen = self.seen.max(floor.ver);
-        }
-        if !self.fenced && self.run != run {
-            run.clone_into(&mut self.run);
-            self.admitting_until_ms = now_ms + ADMITTING_MS;
-        }
-        if !self.fenced && now_ms < self.admitting_until_ms {
-            return Answer::Admitting;
-        }
-        // Sticky: the first caller who knows better stops the pool for all.
-        self.fenced |= self.seen > self.ver;
-        if self.fenced {
-            return Answer::Fenced;
-        }
-        self.apply(now_us, step)
-    }
-
-    fn apply(&mut self, now_us: i64, step: Step) -> Answer {
-        let now_ms = now_us / 1000;
-        match step {
-            Step::Create { .. } => Answer::Done(false),
-            Step::Reschedule(schedule) => Answer::Done(self.reschedule(schedule)),
-            Step::Restock { op, unretire, units, cool } => {
-                Answer::Done(self.restock(now_ms, op, unretire, &units, cool))
-            }
-            Step::Retire { op, count } => Answer::Retired(self.retire(now_ms, op, count)),
-            Step::Close { limit } => Answer::Left(self.close(limit)),
-            Step::Finish => Answer::Done(self.finish()),
-            Step::Claim { wishes } => Answer::Claims(self.grant(now_ms, &wishes)),
-            Step::Look { user } => Answer::Record(self.claims.get(&user).cloned()),
-            Step::Confirm { user, secret } => Answer::Confirm(self.confirm(user, &secret)),
-            Step::Release { user, secret, by } => Answer::Release(self.release(now_ms, user, &secret, by)),
-            Step::Reap { limit } => Answer::Reaped(self.reap(now_ms, limit)),
-            Step::Debit { home, want } => Answer::Debit(self.debit(now_us, home, want)),
-            Step::Credit { donor, parcel, wishes } => {
-                let how = self.credit(donor, &parcel);
-                let wishes = if how == super::step::CreditAnswer::Conflict { Vec::new() } else { wishes };
-                Answer::Credit(how, self.grant(now_ms, &wishes))
-            }
-            Step::Ack { home, parcel } => Answer::Done(self.ack(home, &parcel)),
-            Step::Collect { entries } => Answer::Reading(Box::new(self.reading(now_ms, entries))),
-        }
-    }
-
     pub fn held(&self) -> u64 {
         self.deadlines.len() as u64
     }
@@ -262,7 +134,7 @@ impl Pool {
 
     /// Cooling units whose time has come join the stock.
     pub(super) fn mature(&mut self, now_ms: i64) {
-        for _ in 0..super::step::STEP_MAX {
+        for _ in 0..STEP_MAX {
             match self.cooling.first() {
                 Some(first) if first.ready_ms <= now_ms => {
                     self.avail.extend(self.cooling.pop_first().map(|cooling| cooling.unit));
@@ -287,28 +159,6 @@ impl Pool {
         for unit in units {
             self.refunded += 1;
             self.note(LogKind::Refund, None, None, unit.to_string());
-        }
-    }
-
-    fn reading(&self, now_ms: i64, entries: bool) -> PoolReading {
-        let ready = self.cooling.iter().take_while(|cooling| cooling.ready_ms <= now_ms).count();
-        PoolReading {
-            status: self.status,
-            schedule_version: self.schedule.version,
-            run: self.run.clone(),
-            sver: self.sver,
-            avail: (self.avail.len() + ready) as u64,
-            cooling: (self.cooling.len() - ready) as u64,
-            ready_ms: self.cooling.iter().nth(ready).map(|cooling| cooling.ready_ms),
-            held: self.held(),
-            deadline_ms: self.deadlines.first().map(|(at, _)| *at),
-            confirmed: self.confirmed,
-            retired: self.retired.len() as u64,
-            refunded: self.refunded,
-            out: self.out.iter().map(|(home, parcel)| (*home, parcel.clone())).collect(),
-            came: self.came.iter().filter(|_| entries).map(|(donor, (seq, _))| (*donor, *seq)).collect(),
-            op: self.op,
-            op_total: self.op_total,
         }
     }
 }

@@ -1,29 +1,9 @@
 //! Steps: everything that can be done to a pool, and what a pool answers.
 
 use super::claim::{ClaimAnswer, ClaimRecord, UserKey, Wish};
-use super::pool::{PoolReading, PoolRules, PoolSchedule};
+use super::marks::{Floor, OpMark, Parcel, STEP_MAX};
+use super::terms::{PoolReading, PoolRules, PoolSchedule};
 use super::unit::Unit;
-
-/// Users or units one step takes at most. Lua fails half way through larger lists, and a failed script is not rolled back
-/// (docs/FAULTS.md F2).
-pub const STEP_MAX: usize = 256;
-
-/// What a caller knows to be safe in a pool: the highest version that it was told of and that was replicated.
-///
-/// A pool below it has lost something that somebody was promised, and stops (docs/FAULTS.md A10).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, PartialOrd, Ord)]
-pub struct Floor {
-    pub incarnation: u64,
-    pub ver: u64,
-}
-
-/// The order of changes of stock: operations of a campaign are numbered, and come in chunks. A pool takes each chunk
-/// once, and none that is older than what it took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, PartialOrd, Ord)]
-pub struct OpMark {
-    pub operation: u64,
-    pub chunk: u64,
-}
 
 /// One atomic change of one pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +77,18 @@ pub enum Step {
 }
 
 impl Step {
+    /// Whether it asks for more than a step takes: refused before anything is changed.
+    pub fn is_too_large(&self) -> bool {
+        let size = match self {
+            Step::Claim { wishes } => wishes.len(),
+            Step::Restock { unretire, units, .. } => *unretire as usize + units.len(),
+            Step::Credit { parcel, wishes, .. } => parcel.units.len().max(wishes.len()),
+            Step::Close { limit } | Step::Reap { limit } => *limit as usize,
+            _ => 0,
+        };
+        size > STEP_MAX
+    }
+
     /// The word in logs and metrics.
     pub fn name(&self) -> &'static str {
         match self {
@@ -126,13 +118,6 @@ pub enum ReleasedBy {
     User,
     /// Takes a held or confirmed unit away; the user may not claim again.
     Operator,
-}
-
-/// Units on their way from one pool to another. The number rises with every parcel of a pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parcel {
-    pub seq: u64,
-    pub units: Vec<Unit>,
 }
 
 /// A pool's answer, and when it gave it.

@@ -1,7 +1,9 @@
 //! Stock coming and going by the will of an operator, and the end.
 
-use super::pool::{Pool, PoolSchedule, PoolStatus};
-use super::step::{OpMark, STEP_MAX};
+use super::marks::OpMark;
+use super::marks::STEP_MAX;
+use super::pool::Pool;
+use super::terms::{PoolSchedule, PoolStatus};
 use super::unit::{Cooling, Unit};
 
 impl Pool {

@@ -4,8 +4,10 @@
 //! that came in is not taken in again; at most one parcel is on its way between two pools, so that no later one
 //! overtakes it (docs/FAULTS.md A2). Anybody may do any of the three again at any time.
 
+use super::marks::Parcel;
+use super::marks::STEP_MAX;
 use super::pool::{GENEROUS_UP_TO, Pool, digest};
-use super::step::{CreditAnswer, DebitAnswer, Parcel, STEP_MAX};
+use super::step::{CreditAnswer, DebitAnswer};
 
 impl Pool {
     pub(super) fn debit(&mut self, now_us: i64, home: u16, want: u32) -> DebitAnswer {

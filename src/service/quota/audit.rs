@@ -6,7 +6,7 @@ use super::claims::{Claim, HardClaims, claim_id};
 use super::offer::Offer;
 use super::survey::{Survey, take};
 use crate::domain::id::CampaignId;
-use crate::domain::quota::pool::PoolReading;
+use crate::domain::quota::terms::PoolReading;
 use crate::domain::quota::unit::{Unit, ranges};
 use crate::service::error::ServiceError;
 use crate::store::documents::CampaignDocument;

@@ -3,7 +3,9 @@
 //! A plan stands in the campaign's record before the first pool is touched. What each pool is given follows from it
 //! alone, chunk by numbered chunk, so that any process can go on where another stopped, and two at once do no harm.
 
-use crate::domain::quota::step::{OpMark, STEP_MAX, Step};
+use crate::domain::quota::marks::OpMark;
+use crate::domain::quota::marks::STEP_MAX;
+use crate::domain::quota::step::Step;
 use crate::domain::quota::unit::Unit;
 use crate::store::documents::{CampaignDocument, HardDocument, Operation, OperationKind};
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::domain::quota::step::{Answer, Floor, Step, Stepped};
+use crate::domain::quota::marks::Floor;
+use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::domain::ring::Position;
 use crate::service::error::ServiceError;
 use crate::store::error::StoreError;

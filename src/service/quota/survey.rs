@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::offer::Offer;
 use super::pools::foreign;
-use crate::domain::quota::pool::PoolReading;
-use crate::domain::quota::step::{Answer, Floor, Step};
+use crate::domain::quota::marks::Floor;
+use crate::domain::quota::step::{Answer, Step};
+use crate::domain::quota::terms::PoolReading;
 use crate::service::error::ServiceError;
 
 /// One pool's part of a survey.

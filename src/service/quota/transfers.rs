@@ -16,7 +16,9 @@ use super::queue::{claim, note_granted};
 use super::sold_out::{self, Verdict};
 use super::survey::Survey;
 use crate::domain::quota::claim::{ClaimAnswer, UserKey, Wish};
-use crate::domain::quota::step::{Answer, CreditAnswer, DebitAnswer, Parcel, STEP_MAX, Step};
+use crate::domain::quota::marks::Parcel;
+use crate::domain::quota::marks::STEP_MAX;
+use crate::domain::quota::step::{Answer, CreditAnswer, DebitAnswer, Step};
 use crate::runtime::tasks::Tasks;
 use crate::service::error::ServiceError;
 
