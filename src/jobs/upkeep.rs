@@ -22,7 +22,7 @@ use crate::store::records::{RecordKind, Records};
 const ROUND: Duration = Duration::from_millis(250);
 /// A process that died is replaced after this.
 const LEASE: Duration = Duration::from_secs(2);
-/// Campaigns made by other processes are noticed this late; they look after them meanwhile.
+/// Campaigns that only other processes sell are noticed this late; they look after them meanwhile.
 const LIST_EVERY: Duration = Duration::from_secs(5);
 /// A campaign with nothing to do is looked at again after this.
 const IDLE: Duration = Duration::from_secs(5);
@@ -46,6 +46,9 @@ impl UpkeepJob {
             if listed.is_none_or(|at| at.elapsed() > LIST_EVERY) {
                 listed = Some(Instant::now());
                 self.list(&mut due).await;
+            }
+            for campaign in self.upkeep.offers.campaigns() {
+                due.entry(campaign).or_insert_with(Instant::now);
             }
             let now = Instant::now();
             let ripe: Vec<CampaignId> =

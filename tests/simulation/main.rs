@@ -106,6 +106,13 @@ fn no_unit_is_told_to_two_users_even_where_data_is_lost() {
     holds(true, CASES / 4, 3);
 }
 
+#[test]
+#[ignore = "takes minutes: make prove"]
+fn prove_every_promise_holds_in_a_hundred_thousand_cases() {
+    holds(false, 100_000, 5);
+    holds(true, 100_000, 6);
+}
+
 /// Finds a planted bug, or the simulation is worth nothing.
 fn is_caught(mutant: Mutant) {
     let lossy = mutant == Mutant::FenceDoesNotStick;

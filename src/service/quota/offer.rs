@@ -86,6 +86,11 @@ impl Offers {
         self.kept.get_with(key, || Arc::new(Offer::new(campaign, facts.shards, hard, &self.store)))
     }
 
+    /// Campaigns that this process sells.
+    pub fn campaigns(&self) -> Vec<CampaignId> {
+        self.kept.iter().map(|(key, _)| key.0.clone()).collect()
+    }
+
     pub fn store(&self) -> &Arc<dyn Pools> {
         &self.store
     }
