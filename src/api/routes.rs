@@ -74,14 +74,14 @@ impl Routes {
         self.add("DELETE", MethodFilter::DELETE, path, handler)
     }
 
-    /// Every method, OPTIONS and HEAD included: documented as GET.
-    pub fn any<F, A>(mut self, path: &'static str, handler: F) -> Self
+    /// Every method, OPTIONS and HEAD included, here and at every path below: documented as GET.
+    pub fn any_below<F, A>(mut self, path: &'static str, below: &'static str, handler: F) -> Self
     where
         F: Fn(Arc<AppState>, Request) -> A + Copy + Send + Sync + 'static,
         A: Future<Output = Result<Response, Problem>> + Send + 'static,
     {
         let serve = serve("ANY", path, self.asks_for_token, handler);
-        self.router = self.router.route(path, any(serve));
+        self.router = self.router.route(path, any(serve.clone())).route(below, any(serve));
         self.documented.push(("GET", path));
         self
     }

@@ -2,6 +2,8 @@
 //! simulated down to messages, replication and failover. After every change the invariant is checked, and at every
 //! answer what users were told (`oracle.rs`). Cases are random and seeded, and shrink when they fail.
 
+#![allow(clippy::disallowed_methods, reason = "a case starts callers of its own")]
+
 mod case;
 mod chance;
 mod mutants;

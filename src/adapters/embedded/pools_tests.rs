@@ -13,8 +13,7 @@ use super::format::{self, Key, Table};
 use super::test_disk::Disk;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim::{ClaimAnswer, ClaimRecord, UserKey, Wish};
-use crate::domain::quota::marks::STEP_MAX;
-use crate::domain::quota::marks::{Floor, OpMark};
+use crate::domain::quota::marks::{Floor, OpMark, STEP_MAX};
 use crate::domain::quota::pool::Pool;
 use crate::domain::quota::step::{Answer, ConfirmAnswer, ReleasedBy, Step, Stepped};
 use crate::domain::quota::terms::{PoolRules, PoolSchedule};
@@ -78,7 +77,12 @@ fn granted(answer: Answer) -> Vec<ClaimRecord> {
 /// A pool with holds and this stock.
 async fn filled(store: &EmbeddedStore, address: &PoolAddress, numbers: std::ops::Range<u64>) {
     assert_eq!(answer(store, address, create(60_000)).await, Answer::Done(true));
-    assert_eq!(answer(store, address, restock(1, numbers)).await, Answer::Done(true));
+    for (chunk, first) in numbers.clone().step_by(STEP_MAX).enumerate() {
+        let units = (first..numbers.end.min(first + STEP_MAX as u64)).map(Unit::new).collect();
+        let op = OpMark { operation: 1, chunk: chunk as u64 + 1 };
+        let restock = Step::Restock { op, unretire: 0, units, cool: false };
+        assert_eq!(answer(store, address, restock).await, Answer::Done(true));
+    }
 }
 
 #[tokio::test]
