@@ -15,6 +15,8 @@ mod durability;
 mod economy;
 mod endings;
 mod faults;
+mod hard;
+mod hard_claims;
 mod harness;
 mod http;
 mod layouts;

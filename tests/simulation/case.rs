@@ -259,8 +259,9 @@ impl Running {
         }
     }
 
-    async fn claim(&self, user: u8, keyed: bool) {
-        let Some(place) = self.users.get(usize::from(user)) else { return };
+    /// A user asks; false: and hears nothing but an error.
+    async fn claim(&self, user: u8, keyed: bool) -> bool {
+        let Some(place) = self.users.get(usize::from(user)) else { return true };
         let (name, key) = {
             let mut user = place.lock().expect("no panic");
             user.attempts += 1;
@@ -273,8 +274,9 @@ impl Running {
         let id = UserId::new(&name).expect("a user");
         let claimed = process.hard.claim(&self.campaign, id, idempotency.as_deref(), Duration::from_secs(1)).await;
         if !process.is_alive() {
-            return;
+            return true;
         }
+        let answered = claimed.is_ok();
         match claimed {
             Ok(HardClaim::Granted { claim, .. }) => self.told(place, claim),
             Ok(HardClaim::Already { claim, .. }) => {
@@ -286,6 +288,7 @@ impl Running {
             Ok(HardClaim::SoldOut { .. }) => self.sold_out(&name, key, began_us, held_before),
             _ => {}
         }
+        answered
     }
 
     fn told(&self, place: &Mutex<User>, claim: Claim) {
@@ -362,7 +365,7 @@ impl Running {
             let everybody = self.everybody_has_one();
             let now_us = self.sim.lock().now_us();
             if everybody || self.sim.lock().watch.was_without_stock(now_us, now_us) {
-                return Ok(());
+                return self.everybody_hears().await;
             }
             tokio::time::sleep(3 * self.interval).await;
         }
@@ -380,6 +383,21 @@ impl Running {
             })
             .collect();
         Err(format!("units stay unsold: {left:?}"))
+    }
+
+    /// In calm weather everybody is answered, also who had a unit once: most hear that nothing is left.
+    async fn everybody_hears(&self) -> Result<(), String> {
+        for _ in 0..5 {
+            let claims = (0..self.users.len() as u8).map(|user| self.claim(user, false));
+            let heard = futures_util::future::join_all(claims).await;
+            self.violation()?;
+            if heard.into_iter().all(|answered| answered) {
+                return Ok(());
+            }
+            // A hold may have expired meanwhile, and its unit be on its way.
+            tokio::time::sleep(3 * self.interval).await;
+        }
+        Err("somebody hears nothing but errors though nothing fails".into())
     }
 
     fn everybody_has_one(&self) -> bool {

@@ -61,16 +61,18 @@ impl Waiting {
         room.users.iter().take(STEP_MAX).map(|waiter| waiter.wish.clone()).collect()
     }
 
-    /// Tells users what became of their wishes; who got `Dry` goes on waiting.
-    fn tell(&self, wishes: &[Wish], answers: Vec<ClaimAnswer>) {
+    /// Tells users what became of their wishes. Who got `Dry` goes on waiting, unless it is known that nothing is left.
+    fn tell(&self, wishes: &[Wish], answers: Vec<ClaimAnswer>, sold_out: Option<bool>) {
         let mut room = self.lock();
         for (wish, answer) in wishes.iter().zip(answers) {
-            if answer == ClaimAnswer::Dry {
-                continue;
-            }
+            let brought = match (answer, sold_out) {
+                (ClaimAnswer::Dry, None) => continue,
+                (ClaimAnswer::Dry, Some(may_return)) => Brought::SoldOut { may_return },
+                (answer, _) => Brought::Answer(answer),
+            };
             if let Some(place) = room.users.iter().position(|waiter| waiter.wish.secret == wish.secret) {
                 // Whoever went away finds the claim by asking again.
-                drop(room.users.remove(place).reply.send(Brought::Answer(answer)));
+                drop(room.users.remove(place).reply.send(brought));
             }
         }
     }
@@ -136,31 +138,32 @@ async fn bring(offer: &Arc<Offer>, shard: usize) -> Result<bool, ServiceError> {
         Verdict::SoldOut { may_return } => {
             let waiting = &offer.waiting[shard];
             waiting.tell_strangers(may_return, |user| offer.claimants.may_contain(shard, user));
-            // Whoever is left may have been granted a unit through another call.
-            ask_again(offer, shard).await?;
-            Ok(false)
+            // Whoever is left has claimed before: their shard knows whether they hold a unit.
+            ask_again(offer, shard, Some(may_return)).await?;
+            Ok(true)
         }
         Verdict::Unknown(error) => Err(error),
         Verdict::NotSoldOut => {
             // Stock may have come home by itself: another process's parcel, or units that have cooled.
             let survey = offer.surveys.last();
             if survey.as_ref().is_some_and(|survey| has_stock_at(survey, shard)) {
-                return ask_again(offer, shard).await;
+                return ask_again(offer, shard, None).await;
             }
             Ok(survey.is_some_and(|survey| donors(&survey, shard).next().is_some()))
         }
     }
 }
 
-/// Asks the shard itself for the waiting users; true if any was served.
-async fn ask_again(offer: &Offer, shard: usize) -> Result<bool, ServiceError> {
+/// Asks the shard itself for the waiting users; true if any was served. `sold_out`: whoever gets nothing there is told
+/// so, and whether units may return.
+async fn ask_again(offer: &Offer, shard: usize, sold_out: Option<bool>) -> Result<bool, ServiceError> {
     let wishes = offer.waiting[shard].wishes();
     if wishes.is_empty() {
         return Ok(true);
     }
     let answers = claim(offer, shard, wishes.clone()).await?;
     let served = answers.iter().any(|answer| *answer != ClaimAnswer::Dry);
-    offer.waiting[shard].tell(&wishes, answers);
+    offer.waiting[shard].tell(&wishes, answers, sold_out);
     Ok(served)
 }
 
@@ -232,7 +235,7 @@ pub async fn deliver(
     }
     metrics::counter!("headcount_transferred_units_total").increment(parcel.units.len() as u64);
     note_granted(offer, &answers);
-    offer.waiting[home].tell(wishes, answers);
+    offer.waiting[home].tell(wishes, answers, None);
     // The parcel is in; an ack that fails is made up for by whoever comes next.
     if let Err(error) = offer.pools[donor].step(Step::Ack { home: home_shard, parcel }).await {
         tracing::debug!(%error, donor, home, "a parcel arrived and is not acknowledged yet");
