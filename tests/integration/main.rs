@@ -17,6 +17,7 @@ mod endings;
 mod faults;
 mod hard;
 mod hard_claims;
+mod hard_proofs;
 mod harness;
 mod http;
 mod layouts;

@@ -111,8 +111,20 @@ impl Confirm {
         Some((node.address.clone(), node.identity()?))
     }
 
-    fn needed(&self, slot: u16) -> u32 {
+    /// Replicas that must acknowledge what is written in this slot.
+    pub fn needed(&self, slot: u16) -> u32 {
         self.of_owner(slot, |replicas| replicas.needed()).unwrap_or(0)
+    }
+
+    /// Whether a WAIT for so many, sent to this slot's owner, was answered with enough; takes note of the answer.
+    pub fn is_enough(&self, slot: u16, asked: u32, waited: Option<Result<Reply, NodeError>>) -> bool {
+        if asked == 0 {
+            return true;
+        }
+        let Some(Ok(_)) = &waited else { return false };
+        let count = acknowledged(waited);
+        self.heard(slot, asked, count);
+        count >= asked
     }
 
     fn heard(&self, slot: u16, asked: u32, count: u32) {
@@ -128,7 +140,7 @@ impl Confirm {
     }
 
     /// While fewer replicas than all are waited for: asks now and then for all, beside the calls.
-    fn probe(self: &Arc<Self>, slot: u16, touch: &Command) {
+    pub fn probe(self: &Arc<Self>, slot: u16, touch: &Command) {
         let Some(all) = self.of_owner(slot, |replicas| replicas.probe(Instant::now())).flatten() else { return };
         let (confirm, commands) = (self.clone(), vec![touch.clone(), wait(all)]);
         self.tasks.spawn("redis replica probe", async move {
@@ -182,7 +194,7 @@ fn name(member: &Member) -> &str {
     &member.id
 }
 
-fn wait(replicas: u32) -> Command {
+pub fn wait(replicas: u32) -> Command {
     Command::new("WAIT").number(replicas).number(WAIT.as_millis())
 }
 

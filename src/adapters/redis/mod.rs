@@ -23,6 +23,7 @@ pub mod breaker;
 pub mod chance;
 pub mod claimants;
 pub mod confirm;
+pub mod convoy;
 pub mod counters;
 pub mod deployment;
 pub mod keys;
@@ -50,6 +51,7 @@ use crate::runtime::tasks::Tasks;
 use crate::store::Stores;
 use address::RedisUrl;
 use confirm::Confirm;
+use convoy::Convoys;
 use replicas::ClaimReplicas;
 use router::Router;
 use settings::NodeSettings;
@@ -110,6 +112,7 @@ impl std::fmt::Debug for RedisConfig {
 pub struct RedisStore {
     router: Arc<Router>,
     confirm: Arc<Confirm>,
+    convoys: Arc<Convoys>,
     changes: watch::Receiver<u64>,
 }
 
@@ -139,8 +142,9 @@ impl RedisStore {
         });
         let topology = Topology::start(url.address, settings, config.poll_interval);
         let router = Arc::new(Router { topology, deadline: config.deadline, command_timeout: config.command_timeout });
-        let confirm = Confirm::new(router.clone(), config.claim_replicas, tasks);
-        Ok(Arc::new(Self { router, confirm, changes }))
+        let confirm = Confirm::new(router.clone(), config.claim_replicas, tasks.clone());
+        let convoys = Convoys::new(router.clone(), confirm.clone(), tasks);
+        Ok(Arc::new(Self { router, confirm, convoys, changes }))
     }
 
     pub fn stores(&self) -> Stores {
@@ -148,7 +152,7 @@ impl RedisStore {
             counters: Arc::new(counters::RedisCounters::new(self.router.clone(), self.changes.clone())),
             records: Arc::new(records::RedisRecords::new(self.router.clone(), self.confirm.clone())),
             deployment: Arc::new(deployment::RedisDeployment::new(self.router.clone(), self.confirm.clone())),
-            pools: Arc::new(pools::RedisPools::new(self.router.clone(), self.confirm.clone())),
+            pools: Arc::new(pools::RedisPools::new(self.router.clone(), self.confirm.clone(), self.convoys.clone())),
         }
     }
 }

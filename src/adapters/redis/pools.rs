@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::claimants;
 use super::confirm::{Confirm, Confirmed, touch};
+use super::convoy::Convoys;
 use super::keys::{self, Key, STATE};
 use super::pool_answers::stepped;
 use super::pool_steps::command;
@@ -26,11 +27,12 @@ use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, PoolAddress, Poo
 pub struct RedisPools {
     router: Arc<Router>,
     confirm: Arc<Confirm>,
+    convoys: Arc<Convoys>,
 }
 
 impl RedisPools {
-    pub fn new(router: Arc<Router>, confirm: Arc<Confirm>) -> Self {
-        Self { router, confirm }
+    pub fn new(router: Arc<Router>, confirm: Arc<Confirm>, convoys: Arc<Convoys>) -> Self {
+        Self { router, confirm, convoys }
     }
 
     async fn take(&self, pool: &PoolAddress, floor: Floor, step: &Step) -> Result<Stepped, StoreError> {
@@ -46,6 +48,10 @@ impl RedisPools {
     }
 
     async fn confirmed(&self, state: &Key, script: Command) -> Result<Reply, StoreError> {
+        if let Some(reply) = self.convoys.take(state.slot, script.clone()).await {
+            self.confirm.probe(state.slot, &touch(state, "touch"));
+            return Ok(reply);
+        }
         let touch = touch(state, "touch");
         let confirmed = Confirmed { role: Role::Pool, slot: state.slot, script, touch, repeatable: true };
         self.confirm.run(confirmed).await
