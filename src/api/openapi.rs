@@ -72,7 +72,7 @@ pub async fn openapi(_: Arc<AppState>, _: Request) -> Result<Response, Problem> 
 
 /// Calls that answer as another one does: the form without an id in the path, or another method.
 /// (method, path, method of the other, path of the other)
-const SECOND_FORMS: [(&str, &str, &str, &str); 20] = [
+const SECOND_FORMS: [(&str, &str, &str, &str); 18] = [
     ("GET", "/v1/count", "GET", "/v1/events/{event}/count"),
     ("POST", "/v1/claims", "POST", "/v1/campaigns/{campaign}/claims"),
     ("POST", "/v1/claims/lookup", "POST", "/v1/campaigns/{campaign}/claims/lookup"),
@@ -81,8 +81,6 @@ const SECOND_FORMS: [(&str, &str, &str, &str); 20] = [
     ("POST", "/v1/claim/confirm", "POST", "/v1/campaigns/{campaign}/claims/{claim_id}/confirm"),
     ("POST", "/v1/claim/void", "POST", "/v1/campaigns/{campaign}/claims/{claim_id}/void"),
     ("GET", "/v1/remaining", "GET", "/v1/campaigns/{campaign}/remaining"),
-    ("GET", "/gate/{campaign}/{*rest}", "GET", "/gate/{campaign}"),
-    ("GET", "/check/{campaign}/{*rest}", "GET", "/check/{campaign}"),
     ("GET", "/v1/campaign", "GET", "/v1/campaigns/{campaign}"),
     ("PUT", "/v1/campaign", "PUT", "/v1/campaigns/{campaign}"),
     ("PATCH", "/v1/campaign", "PATCH", "/v1/campaigns/{campaign}"),

@@ -31,6 +31,7 @@ pub const METERS: &[Meter] = &[
     meter("headcount_http_request_seconds", Kind::Histogram, "From a request's header to its answer, by route"),
     meter("headcount_http_requests_under_way", Kind::Gauge, "Requests being answered, by listener"),
     meter("headcount_http_shed_total", Kind::LabelledCounter, "Requests refused because too many were under way"),
+    meter("headcount_gate_total", Kind::LabelledCounter, "Answers of the gate, by result and outcome"),
     meter("headcount_visits_filtered_total", Kind::Counter, "Visits and claims answered from memory"),
     meter("headcount_visits_buffered_total", Kind::Counter, "Visits taken while the store did not answer"),
     meter("headcount_visits_refused_total", Kind::Counter, "Visits refused because the buffer was full"),

@@ -15,6 +15,8 @@ mod durability;
 mod economy;
 mod endings;
 mod faults;
+mod gate;
+mod gate_proxies;
 mod harness;
 mod http;
 mod layouts;
