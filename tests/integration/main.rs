@@ -7,6 +7,7 @@
 
 mod accuracy;
 mod agreement;
+mod audit;
 mod bad_input;
 mod calls;
 mod contract;
