@@ -49,8 +49,8 @@ pub fn public_routes() -> Routes {
         .get("/v1/remaining", remaining::remaining)
         .later("/v1/campaigns/{campaign}/remaining/stream", "stream")
         // The gate: every method, and whatever an ingress appends to the path
-        .any_below("/gate/{campaign}", "/gate/{campaign}/{*rest}", gate::gate)
-        .any_below("/check/{campaign}", "/check/{campaign}/{*rest}", gate::check)
+        .any_below("/gate/{campaign}", gate::gate)
+        .any_below("/check/{campaign}", gate::check)
 }
 
 pub fn admin_routes() -> Routes {

@@ -74,14 +74,16 @@ impl Routes {
         self.add("DELETE", MethodFilter::DELETE, path, handler)
     }
 
-    /// Every method, OPTIONS and HEAD included, here and at every path below: documented as GET.
-    pub fn any_below<F, A>(mut self, path: &'static str, below: &'static str, handler: F) -> Self
+    /// Every method, OPTIONS and HEAD included, and whatever follows in the path, be it only a slash: documented as one GET.
+    pub fn any_below<F, A>(mut self, path: &'static str, handler: F) -> Self
     where
         F: Fn(Arc<AppState>, Request) -> A + Copy + Send + Sync + 'static,
         A: Future<Output = Result<Response, Problem>> + Send + 'static,
     {
         let serve = serve("ANY", path, self.asks_for_token, handler);
-        self.router = self.router.route(path, any(serve.clone())).route(below, any(serve));
+        for below in ["", "/", "/{*rest}"] {
+            self.router = self.router.route(&format!("{path}{below}"), any(serve.clone()));
+        }
         self.documented.push(("GET", path));
         self
     }
@@ -165,8 +167,8 @@ fn authorize(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The statuses that are answered; any other is counted as 0.
-const STATUSES: [u16; 19] =
-    [200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 500, 503, 431, 0];
+const STATUSES: [u16; 20] =
+    [200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 429, 500, 503, 431, 0];
 
 /// One route's metrics, looked up by name once and not with every request.
 #[derive(Clone)]

@@ -72,6 +72,11 @@ impl AdminToken {
         Self(token)
     }
 
+    /// What a client of another process's listener sends.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
     /// Compares in a time that does not tell how much of a guess was right.
     pub fn matches(&self, guess: &[u8]) -> bool {
         use subtle::ConstantTimeEq;

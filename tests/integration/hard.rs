@@ -138,15 +138,14 @@ fn users(count: usize) -> Vec<String> {
 fn users_of_shard(shard: usize, shards: u64, count: usize) -> Vec<String> {
     let hashing = UserHashing::Keyed(HashKey::from_hex(FIXED_KEY.1).unwrap());
     let shards = Shards::new(shards).unwrap();
-    let is_at_home = |user: &String| {
-        shards.index_of(ring_point(&hashing.element(UserId::new(user).unwrap()))) == shard
-    };
+    let is_at_home = |user: &String| shards.index_of(ring_point(&hashing.element(UserId::new(user).unwrap()))) == shard;
     (0..).map(|user| format!("user_{user}")).filter(is_at_home).take(count).collect()
 }
 
 async fn small_sales(gateways: &[&Gateway]) {
     // (units, users, shards)
-    let sales = [(10, users(1_000), None), (1, users(2), None), (48, users(5_000), Some(16)), (5, users(400), Some(16))];
+    let sales =
+        [(10, users(1_000), None), (1, users(2), None), (48, users(5_000), Some(16)), (5, users(400), Some(16))];
     for (number, (quota, users, shards)) in sales.into_iter().enumerate() {
         let sale = Sale::open(gateways, &format!("sale{number}"), quota, shards).await;
         let heard = sale.crowd(users).await;

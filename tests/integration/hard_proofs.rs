@@ -105,7 +105,12 @@ async fn prove_ending_a_million_claims_leaves_another_sale_alone() {
     let during = busy.await.unwrap();
     println!(
         "ended in {ended:?}; the other sale before: p50 {:?}, p99 {:?}, longest {:?}; while it ended: p50 {:?}, p99 {:?}, longest {:?}",
-        at(&before, 0.5), at(&before, 0.99), at(&before, 1.0), at(&during, 0.5), at(&during, 0.99), at(&during, 1.0)
+        at(&before, 0.5),
+        at(&before, 0.99),
+        at(&before, 1.0),
+        at(&during, 0.5),
+        at(&during, 0.99),
+        at(&during, 1.0)
     );
     assert_eq!(audit(&one.admin, "other").await["balances"], true);
 }
@@ -132,6 +137,9 @@ async fn prove_a_hundred_thousand_holds_that_expire_together_are_soon_on_sale_ag
         last["available"] == UNITS
     })
     .await;
-    println!("{UNITS} holds that were overdue at once are on sale again after {:?} (0.4 s of it cooling)", began.elapsed());
+    println!(
+        "{UNITS} holds that were overdue at once are on sale again after {:?} (0.4 s of it cooling)",
+        began.elapsed()
+    );
     assert_eq!((&last["balances"], &last["held"]), (&json!(true), &json!(0)), "{last}");
 }

@@ -7,6 +7,7 @@
 
 mod accuracy;
 mod agreement;
+mod audit;
 mod bad_input;
 mod calls;
 mod contract;
@@ -15,6 +16,8 @@ mod durability;
 mod economy;
 mod endings;
 mod faults;
+mod gate;
+mod gate_proxies;
 mod hard;
 mod hard_claims;
 mod hard_proofs;

@@ -83,9 +83,8 @@ impl Pools for EmbeddedStore {
         })
     }
 
-    /// Granted to everybody: there is one process.
-    fn lease<'a>(&'a self, _: &'a CampaignId, _: &'a str, _: Duration) -> StoreFuture<'a, bool> {
-        Box::pin(async { Ok(true) })
+    fn lease<'a>(&'a self, campaign: &'a CampaignId, holder: &'a str, hold: Duration) -> StoreFuture<'a, bool> {
+        Box::pin(async move { Ok(self.answers.hold_upkeep(campaign, holder, self.now_ms(), hold)) })
     }
 
     fn obstacle(&self) -> StoreFuture<'_, Option<String>> {

@@ -3,7 +3,8 @@
 //! Exactly 200 admits. Anything else is 403 (or what the deployment sets), because nginx turns every status but 2xx, 401
 //! and 403 into a 500; why, is in the headers. Whatever goes wrong inside denies: the answer then names it, and says
 //! after how many seconds to ask again. No body is read, and every method is taken: Envoy repeats the client's, nginx and
-//! Traefik send GET; OPTIONS and HEAD ask without consuming, for browsers and crawlers send them unasked.
+//! Traefik send GET and name the client's in a header. OPTIONS and HEAD ask without consuming, for browsers and crawlers
+//! send them unasked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,9 @@ const OUTCOME: HeaderName = HeaderName::from_static("x-headcount-outcome");
 const REMAINING: HeaderName = HeaderName::from_static("x-headcount-remaining");
 const UNIT: HeaderName = HeaderName::from_static("x-headcount-unit");
 const CLAIM_ID: HeaderName = HeaderName::from_static("x-headcount-claim-id");
+
+/// Where nginx (as our snippet sets it, and ingress-nginx by itself) and Traefik name the client's method.
+const METHODS_NAMED: [&str; 2] = ["x-original-method", "x-forwarded-method"];
 
 /// What the gate found.
 struct Verdict {
@@ -60,8 +64,16 @@ impl Verdict {
     )
 )]
 pub async fn gate(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
-    let asks_only = matches!(*request.method(), Method::HEAD | Method::OPTIONS);
-    Ok(serve(&app, "/gate/", request.uri(), request.headers(), !asks_only).await)
+    let consumes = !asks_only(request.method(), request.headers());
+    Ok(serve(&app, "/gate/", request.uri(), request.headers(), consumes).await)
+}
+
+/// Whether the client's own method is one that must not consume. A client may forge such a header, and then has only kept
+/// itself from a unit.
+fn asks_only(method: &Method, headers: &HeaderMap) -> bool {
+    let is_harmless = |method: &[u8]| method.eq_ignore_ascii_case(b"HEAD") || method.eq_ignore_ascii_case(b"OPTIONS");
+    let mut named = METHODS_NAMED.iter().flat_map(|name| headers.get_all(*name));
+    is_harmless(method.as_str().as_bytes()) || named.any(|method| is_harmless(method.as_bytes()))
 }
 
 /// Admits who has a unit, and claims none.

@@ -4,7 +4,8 @@ use futures_util::future::join_all;
 
 use super::claims::{Claim, HardClaims, claim_id};
 use super::offer::Offer;
-use super::survey::{Survey, take};
+use super::reading::Survey;
+use super::survey::take;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::terms::PoolReading;
 use crate::domain::quota::unit::{Unit, ranges};

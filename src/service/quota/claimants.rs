@@ -7,20 +7,17 @@ use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use futures_util::future::try_join_all;
-
-use super::offer::Offer;
 use crate::domain::quota::claim::UserKey;
-use crate::service::error::ServiceError;
-use crate::store::pools::ClaimantsMark;
+use crate::store::pools::{Claimants, ClaimantsMark};
 
 /// The claimants of each pool, and how far they have been read.
 pub struct ClaimantSet {
-    pools: Vec<Part>,
+    pub pools: Vec<Part>,
 }
 
+/// Those of one pool.
 #[derive(Default)]
-struct Part {
+pub struct Part {
     users: RwLock<HashSet<u64, BuildHasherDefault<AsItIs>>>,
     mark: Mutex<Option<ClaimantsMark>>,
 }
@@ -36,21 +33,21 @@ impl ClaimantSet {
     }
 }
 
-/// Reads who has been granted a unit since the last time. On return everybody is in who was granted one before the call.
-pub async fn catch_up(offer: &Offer) -> Result<(), ServiceError> {
-    let parts = offer.pools.iter().zip(&offer.claimants.pools).map(async |(pool, part)| {
-        let since = part.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let news = pool.store().claimants(&pool.address, since.as_ref()).await?;
-        let mut users = part.users.write().unwrap_or_else(PoisonError::into_inner);
+impl Part {
+    /// How far it has been read.
+    pub fn mark(&self) -> Option<ClaimantsMark> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn take_in(&self, news: Claimants) {
+        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
         if news.all {
             users.clear();
         }
         users.extend(news.users);
         drop(users);
-        *part.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(news.mark);
-        Ok::<(), ServiceError>(())
-    });
-    try_join_all(parts).await.map(|_| ())
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(news.mark);
+    }
 }
 
 /// Keys are hashes already.

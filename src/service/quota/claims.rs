@@ -7,12 +7,15 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use twox_hash::XxHash3_64;
 
+use super::memory::Verdict;
 use super::offer::{Offer, Offers};
 use super::pools::foreign;
 use super::queue;
-use super::sold_out::{self, Verdict};
-use super::survey::{Survey, survey};
-use super::transfers::{self, Brought};
+use super::reading::Survey;
+use super::sold_out;
+use super::survey::survey;
+use super::transfers;
+use super::waiting::Brought;
 use crate::domain::campaign::CampaignState;
 use crate::domain::id::{CampaignId, UserId};
 use crate::domain::quota::claim::{ClaimAnswer, ClaimRecord, UserKey, Wish};

@@ -15,12 +15,16 @@
 pub mod audit;
 pub mod claimants;
 pub mod claims;
+pub mod memory;
 pub mod offer;
 pub mod operations;
 pub mod plan;
 pub mod pools;
 pub mod queue;
+pub mod reading;
 pub mod sold_out;
 pub mod survey;
 pub mod transfers;
 pub mod upkeep;
+pub mod waiting;
+pub mod wishes;

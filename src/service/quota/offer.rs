@@ -7,11 +7,11 @@ use std::time::Duration;
 use moka::sync::Cache;
 
 use super::claimants::ClaimantSet;
+use super::memory::SoldOutMemory;
 use super::pools::LocalPool;
-use super::queue::ClaimQueue;
-use super::sold_out::SoldOutMemory;
-use super::survey::Surveys;
-use super::transfers::Waiting;
+use super::reading::Surveys;
+use super::waiting::Waiting;
+use super::wishes::ClaimQueue;
 use crate::domain::id::CampaignId;
 use crate::domain::ring::Shards;
 use crate::service::book::{CampaignFacts, HardFacts};

@@ -14,7 +14,8 @@ use futures_util::future::{join_all, try_join_all};
 use super::offer::{Offer, Offers};
 use super::plan;
 use super::pools::{LocalPool, foreign};
-use super::survey::{self, Survey};
+use super::reading::Survey;
+use super::survey;
 use super::transfers;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::step::{Answer, Step};
@@ -67,6 +68,9 @@ impl Operations {
                 None => Progress::Finished,
             };
             if progress != Progress::More {
+                // It may be another task of this process that wrote it, and has yet to say so.
+                let slot = self.book.campaigns.slot(campaign.as_str());
+                self.book.campaigns.put(&slot, document.clone(), record.version);
                 return Ok((document, record.version));
             }
         }

@@ -4,9 +4,8 @@
 //! and nobody waits for others to come. One that is slow (a WAIT may take 0.1 s, docs/FAULTS.md F18) is not waited for by
 //! the next one. The batch is a task of its own: a caller who hangs up takes nobody along.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -14,6 +13,7 @@ use tokio::time::timeout;
 
 use super::offer::Offer;
 use super::pools::foreign;
+use super::wishes::{Reply, Waiter};
 use crate::domain::quota::claim::{ClaimAnswer, Wish};
 use crate::domain::quota::step::{Answer, Step};
 use crate::runtime::tasks::Tasks;
@@ -28,28 +28,6 @@ const BATCHES_UNDER_WAY: u32 = 4;
 const SLOW: Duration = Duration::from_millis(20);
 /// Wishes that may wait for one pool: some seconds' worth of what a pool can serve.
 const QUEUE_MAX: usize = 50_000;
-
-type Reply = Result<ClaimAnswer, ServiceError>;
-type Waiter = (Wish, oneshot::Sender<Reply>);
-
-/// Wishes that wait for a pool.
-#[derive(Default)]
-pub struct ClaimQueue(Mutex<Queue>);
-
-#[derive(Default)]
-struct Queue {
-    wishes: VecDeque<Waiter>,
-    under_way: u32,
-    /// Of these, batches that nobody waits for any more.
-    slow: u32,
-}
-
-impl ClaimQueue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        // Nothing under this lock panics but a failed allocation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Asks the pool of this shard for a unit, together with whoever else asks now.
 pub async fn ask(offer: &Arc<Offer>, shard: usize, wish: Wish, tasks: &Tasks) -> Reply {

@@ -8,56 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use tokio::sync::Mutex;
+use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
-use super::claimants;
+use super::memory::{Check, Verdict};
 use super::offer::Offer;
-use super::survey::{Survey, survey};
+use super::reading::Survey;
+use super::survey::survey;
 use crate::runtime::tasks::Tasks;
 use crate::service::error::ServiceError;
-
-/// What the last check found.
-#[derive(Clone, Debug)]
-pub struct Check {
-    pub verdict: Verdict,
-    began: Instant,
-    valid_until: Instant,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Nothing is left. `may_return`: units are held or cooling.
-    SoldOut { may_return: bool },
-    /// Stock, or a parcel, or something moved.
-    NotSoldOut,
-    /// Some pool did not answer, so that nobody can know.
-    Unknown(ServiceError),
-}
-
-/// The last check of a campaign.
-#[derive(Default)]
-pub struct SoldOutMemory {
-    last: ArcSwapOption<Check>,
-    checking: Mutex<()>,
-}
-
-impl SoldOutMemory {
-    /// What may be said now without asking; and whether it should be checked again soon.
-    pub fn recall(&self) -> Option<(Verdict, bool)> {
-        let check = self.last.load();
-        let check = check.as_ref()?;
-        let now = Instant::now();
-        let lifetime = check.valid_until.saturating_duration_since(check.began);
-        (now < check.valid_until).then(|| (check.verdict.clone(), now > check.began + lifetime / 2))
-    }
-
-    /// True where the last check, however old, found nothing left.
-    pub fn was_sold_out(&self) -> bool {
-        self.last.load().as_ref().is_some_and(|check| matches!(check.verdict, Verdict::SoldOut { .. }))
-    }
-}
 
 /// Checks whether nothing is left, one check at a time; all who ask meanwhile hear its verdict. `spacing`: a verdict so
 /// young that it is "not sold out" need not be found again.
@@ -109,7 +68,7 @@ async fn judge(offer: &Arc<Offer>) -> (Verdict, Duration) {
         Ok(_) => {}
     }
     // Whoever has a unit was granted it before now, and is found by this reading.
-    if let Err(error) = claimants::catch_up(offer).await {
+    if let Err(error) = catch_up(offer).await {
         return (Verdict::Unknown(error), interval);
     }
     (
@@ -120,4 +79,14 @@ async fn judge(offer: &Arc<Offer>) -> (Verdict, Duration) {
 
 fn may_return(survey: &Survey) -> bool {
     survey.known().any(|pool| pool.reading.held + pool.reading.cooling > 0)
+}
+
+/// Reads who has been granted a unit since the last time. On return everybody is in who was granted one before the call.
+async fn catch_up(offer: &Offer) -> Result<(), ServiceError> {
+    let parts = offer.pools.iter().zip(&offer.claimants.pools).map(async |(pool, part)| {
+        let since = part.mark();
+        part.take_in(pool.store().claimants(&pool.address, since.as_ref()).await?);
+        Ok::<(), ServiceError>(())
+    });
+    try_join_all(parts).await.map(|_| ())
 }

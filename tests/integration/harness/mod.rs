@@ -7,6 +7,8 @@
 //! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
 //! | `crowd.rs` | users, and how they arrive |
 //! | `placement.rs` | nothing: says which master a user is on |
+//! | `proxies.rs` | nginx, Envoy, Traefik, as docs/GATE.md sets them up |
+//! | `shop.rs` | what stands behind them, and what it was asked |
 //! | `gateway.rs` | the real binary, and a client for its two listeners |
 
 pub mod cluster;
@@ -14,8 +16,10 @@ pub mod crowd;
 pub mod gateway;
 pub mod placement;
 pub mod process;
+pub mod proxies;
 pub mod redis;
 pub mod resp;
+pub mod shop;
 pub mod tls;
 
 use std::time::Duration;
