@@ -15,6 +15,7 @@ mod durability;
 mod economy;
 mod endings;
 mod faults;
+mod hard_answers;
 mod hard_faults;
 mod harness;
 mod http;
