@@ -86,11 +86,13 @@ impl Market {
 
     async fn rounds(&mut self, kind: Kind, seeds: std::ops::Range<u64>) {
         for seed in seeds {
-            self.round(kind, seed).await;
+            let mut tries = (0..10).map(|again| seed + 1000 * again);
+            while !self.round(kind, tries.next().expect("a round in which the fault came in time")).await {}
         }
     }
 
-    async fn round(&mut self, kind: Kind, seed: u64) {
+    /// False if all was sold before the fault could be caused.
+    async fn round(&mut self, kind: Kind, seed: u64) -> bool {
         let mut random = Random::new(seed);
         let moved = matches!(kind, GatewayDies);
         let terms = Terms {
@@ -98,27 +100,29 @@ impl Market {
             // Users of four shards only: three quarters of the units are brought to them, most of all at the end.
             homes: if moved { 0..4 } else { 0..SHARDS },
             callers: 24,
-            pause: Duration::from_millis(8),
+            pause: Duration::from_millis(if moved { 24 } else { 8 }),
             seed,
         };
         let quota = terms.quota;
         let sale = Sale::open(&format!("{kind:?}-{seed}"), terms, &self.gateways.iter().collect::<Vec<_>>()).await;
         sale.part(moved);
         let rush = sale.rush();
-        sale.sold(quota * if moved { 30 + random.below(60) } else { 10 + random.below(60) } / 100).await;
-        match kind {
+        sale.sold(quota * if moved { 25 + random.below(60) } else { 10 + random.below(60) } / 100).await;
+        let came = match kind {
             GatewayDies => self.kill_a_gateway(&sale, &mut random).await,
             _ => self.lose_a_primary(kind, &sale, &mut random).await,
-        }
+        };
         let told = sale.told().units();
         sale.settle(&format!("{:?}, {kind:?}, {told} of {quota} sold when it was healed", self.flavor), rush).await;
-        if moved {
+        if moved && came {
             self.gateways[0] = gateway(&self.cluster).await;
         }
+        came
     }
 
     /// Kills the first gateway when one of its parcels is under way: it is stopped at random instants until that is so.
-    async fn kill_a_gateway(&mut self, sale: &Sale, random: &mut Random) {
+    /// False if all is sold before one was seen.
+    async fn kill_a_gateway(&mut self, sale: &Sale, random: &mut Random) -> bool {
         let process = &self.gateways[0].process;
         let mut stuck = Vec::new();
         eventually("a parcel of the first gateway under way", async || {
@@ -133,15 +137,20 @@ impl Market {
             if stuck.is_empty() {
                 process.signal("CONT");
             }
-            !stuck.is_empty()
+            !stuck.is_empty() || sale.told().units() == sale.terms.quota
         })
         .await;
+        if stuck.is_empty() {
+            sale.part(false);
+            return false;
+        }
         println!("killed with these parcels (donor, home, seq) under way: {stuck:?}");
         self.gateways[0].kill();
         sale.forget_gateway(&self.gateways[0]);
         sale.part(false);
         let arrived = async || stuck.iter().all(|parcel| !self.parcels(sale).contains(parcel));
         eventually("the other gateway to deliver the parcels", arrived).await;
+        true
     }
 
     /// Parcels (donor, home, seq) of the first gateway that have been debited and not credited. Its homes are the even
@@ -174,7 +183,7 @@ impl Market {
     }
 
     /// Loses a primary, waits for its successor, and heals the cluster, while the sale goes on.
-    async fn lose_a_primary(&self, kind: Kind, sale: &Sale, random: &mut Random) {
+    async fn lose_a_primary(&self, kind: Kind, sale: &Sale, random: &mut Random) -> bool {
         let cluster = &self.cluster;
         let shard = random.below(SHARDS as u64) as usize;
         let slot = keys::pool(&sale.pool(shard))[keys::STATE].slot;
@@ -198,6 +207,7 @@ impl Market {
             }
         }
         cluster.settled().await;
+        true
     }
 }
 

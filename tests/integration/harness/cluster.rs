@@ -90,10 +90,10 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until every node that answers sees all slots served, and every replica that answers is in step.
+    /// Waits until every node that is there sees all slots served, and every replica that is there is in step.
     pub async fn settled(&self) {
         eventually("a cluster in order", async || {
-            self.nodes.iter().filter(|node| node.answers()).all(|node| {
+            self.nodes.iter().filter(|node| node.is_there()).all(|node| {
                 let served = cluster_info(node, "cluster_state") == "ok"
                     && cluster_info(node, "cluster_slots_ok") == SLOTS.to_string();
                 let linked = node.info("replication", "role").as_deref() == Some("master")
@@ -251,7 +251,7 @@ fn spawn_node(options: &ClusterOptions, bus_port: u16) -> RedisServer {
 }
 
 fn cluster_info(node: &RedisServer, field: &str) -> String {
-    let text = node.command(&["CLUSTER", "INFO"]).text();
+    let text = node.told(&["CLUSTER", "INFO"]).unwrap_or_default();
     let prefix = format!("{field}:");
     text.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default().to_owned()
 }
@@ -271,7 +271,7 @@ impl Seen {
 }
 
 fn view(node: &RedisServer) -> Vec<Seen> {
-    let text = node.command(&["CLUSTER", "NODES"]).text();
+    let text = node.told(&["CLUSTER", "NODES"]).unwrap_or_default();
     let seen = |line: &str| {
         // <id> <address> <flags> <master> <ping> <pong> <epoch> <link> <slot> ...; moving slots stand in brackets.
         let fields: Vec<&str> = line.split(' ').collect();

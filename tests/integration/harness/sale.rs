@@ -201,13 +201,14 @@ impl Sale {
 
     /// Waits until users were told of so many units.
     pub async fn sold(&self, units: u64) {
-        eventually("units to be sold", async || self.told().units() >= units).await;
+        let what = format!("{units} units of {} to be sold", self.campaign.as_str());
+        eventually(&what, async || self.told().units() >= units).await;
     }
 
     /// Waits until a claim of this home that was sent from now on is granted.
     pub async fn grants_at(&self, home: usize, while_what: &str) {
         let now = Instant::now();
-        let what = format!("shard {home} to grant units {while_what}");
+        let what = format!("shard {home} of {} to grant units {while_what}", self.campaign.as_str());
         eventually(&what, async || self.told().granted_since(home, now)).await;
     }
 
@@ -273,12 +274,12 @@ impl Sale {
                 .collect::<Vec<_>>();
             let again: Vec<_> = asked.await.into_iter().filter_map(|(user, again)| Some((user, again?))).collect();
             if let Some((user, answer)) = again.first() {
-                let (home, count, seed) = (self.users[*user].1, again.len(), self.terms.seed);
+                let (home, count, sale) = (self.users[*user].1, again.len(), self.campaign.as_str());
                 // Lost for good: nobody needs to wait for that.
                 let is_lost = answer.contains("/problems/shard-lost");
                 assert!(
                     Instant::now() < deadline && !is_lost,
-                    "seed {seed}: {count} users are still told to ask again, user {user} of shard {home}: {answer}; {:?}",
+                    "{sale}: {count} users are still told to ask again, user {user} of shard {home}: {answer}; {:?}",
                     self.told().wrong
                 );
                 tokio::time::sleep(Duration::from_millis(50)).await;

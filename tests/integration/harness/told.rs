@@ -199,6 +199,7 @@ impl Told {
 
     /// The books at some instant of the sale. `told`: units that users had been told of before they were opened.
     pub fn audited(&mut self, told: u64, books: &Value) {
+        *self.answers.entry("books".to_owned()).or_default() += 1;
         let taken = books["held"].as_u64().unwrap_or(0) + books["confirmed"].as_u64().unwrap_or(0);
         let duplicates = books["duplicates"].as_array().is_none_or(|duplicates| !duplicates.is_empty());
         let settled = books["settled"] == true && books["operation_under_way"] == false;
