@@ -8,7 +8,7 @@
 //! `cargo bench --bench claims` measures all; words after `--` choose: `granted`, `late`, `100`, `1000`, `10000`.
 //! `HEADCOUNT_BENCH_SECONDS` is the length of one stretch (5); a cell has six. Figures: `docs/PERFORMANCE.md`, "Claims".
 
-#[allow(dead_code, reason = "the tests use the rest")]
+#[allow(dead_code, clippy::disallowed_methods, reason = "the tests use the rest")]
 #[path = "../tests/integration/harness/mod.rs"]
 mod harness;
 #[allow(dead_code, reason = "the other bench uses the rest")]

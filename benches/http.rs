@@ -8,7 +8,7 @@
 //! `10000`. `HEADCOUNT_BENCH_SECONDS` is the length of one stretch (5); a cell has five. Figures:
 //! `docs/PERFORMANCE.md`, "HTTP".
 
-#[allow(dead_code, reason = "the tests use the rest")]
+#[allow(dead_code, clippy::disallowed_methods, reason = "the tests use the rest")]
 #[path = "../tests/integration/harness/mod.rs"]
 mod harness;
 

@@ -46,6 +46,8 @@ use crate::service::quota::upkeep::Upkeep;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
+use crate::store::pools::Pools;
+use crate::store::records::Records;
 
 /// How often samples are sorted: at 100,000 requests a second half a million of them wait, 4 MB.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -146,17 +148,8 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
     let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
-    let offers = Arc::new(Offers::new(pools.clone()));
-    let operations = Arc::new(Operations { book: book.clone(), records: records.clone(), offers: offers.clone() });
-    let hard = HardClaims {
-        book: book.clone(),
-        offers: offers.clone(),
-        identity: identity.clone(),
-        store_clock: store_clock.clone(),
-        tasks: tasks.clone(),
-    };
-    let upkeep = Upkeep { book: book.clone(), offers, operations: operations.clone() };
-    let upkeep = UpkeepJob { upkeep, records: records.clone(), pools };
+    let exact = (book.clone(), identity.clone(), store_clock.clone());
+    let (hard, operations, upkeep) = assemble_exact(exact, records.clone(), pools, tasks);
     let campaigns =
         Campaigns { book: book.clone(), records, store_clock, operations, sold_out_interval: config.report.refresh };
 
@@ -184,6 +177,20 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
     Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), upkeep: Arc::new(upkeep) }
+}
+
+/// What exact admission consists of.
+fn assemble_exact(
+    (book, identity, store_clock): (Arc<Book>, Arc<Identity>, Arc<StoreClock>),
+    records: Arc<dyn Records>,
+    pools: Arc<dyn Pools>,
+    tasks: &Tasks,
+) -> (HardClaims, Arc<Operations>, UpkeepJob) {
+    let offers = Arc::new(Offers::new(pools.clone()));
+    let operations = Arc::new(Operations { book: book.clone(), records: records.clone(), offers: offers.clone() });
+    let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
+    let hard = HardClaims { book, offers, identity, store_clock, tasks: tasks.clone() };
+    (hard, operations, UpkeepJob { upkeep, records, pools })
 }
 
 fn open_store(

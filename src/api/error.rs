@@ -24,37 +24,14 @@ impl From<ServiceError> for Problem {
                 Kind::NoSuchCampaign,
                 "Check the campaign's id, or create it with PUT /v1/campaigns/{id} on the admin listener.",
             ),
-            ServiceError::NoClaim => Problem::new(
-                Kind::NoSuchClaim,
-                "Check the claim id; a user who claims again after giving a unit back has a new one.",
-            ),
-            ServiceError::NotKeptBySoft => Problem::new(
-                Kind::NotKeptBySoft,
-                "A soft campaign counts claimants without keeping who they are; use admission `hard` where claims are \
-                 looked up.",
-            ),
-            ServiceError::NotSoft => Problem::new(Kind::Conflict, "The campaign is not a soft one."),
-            ServiceError::Preparing => {
-                let detail = "Its stock is being laid out; claim again in a moment.";
-                Problem::new(Kind::CampaignPreparing, detail).retry_after_s(STORE_RETRY_S)
-            }
-            ServiceError::StockOnItsWay => Problem::new(
-                Kind::ClaimPending,
-                "Units are left, or the answer took too long; claim again: whoever has a unit by then is told `already`, \
-                 or `granted` under the same Idempotency-Key.",
-            )
-            .retry_after_s(jittered_s()),
-            ServiceError::Unconfirmed(_) => Problem::new(
-                Kind::ClaimUnconfirmed,
-                "The store has done it, but its replicas have not confirmed it in time; ask again for the truth.",
-            )
-            .retry_after_s(STORE_RETRY_S),
-            ServiceError::PoolAdmitting => Problem::new(
-                Kind::ShardAdmitting,
-                "Another server has taken this part over and serves in a second; nothing was consumed.",
-            )
-            .retry_after_s(jittered_s()),
-            ServiceError::PoolLost { shard, fenced } => pool_lost(shard, fenced),
+            ServiceError::NoClaim
+            | ServiceError::NotKeptBySoft
+            | ServiceError::NotSoft
+            | ServiceError::Preparing
+            | ServiceError::StockOnItsWay
+            | ServiceError::Unconfirmed(_)
+            | ServiceError::PoolAdmitting
+            | ServiceError::PoolLost { .. } => of_claims(&error),
             ServiceError::Conflict(what) => Problem::new(Kind::Conflict, what),
             ServiceError::VersionMismatch { present } => Problem::field_with_detail(
                 Kind::VersionMismatch,
@@ -88,6 +65,44 @@ impl From<ServiceError> for Problem {
             ServiceError::OtherHashKey { mine, theirs } => other_hash_key(&mine, &theirs),
             ServiceError::Refused(cause) => refused(&cause),
         }
+    }
+}
+
+/// What exact admission says instead of an answer.
+fn of_claims(error: &ServiceError) -> Problem {
+    match error {
+        ServiceError::NoClaim => Problem::new(
+            Kind::NoSuchClaim,
+            "Check the claim id; a user who claims again after giving a unit back has a new one.",
+        ),
+        ServiceError::NotKeptBySoft => Problem::new(
+            Kind::NotKeptBySoft,
+            "A soft campaign counts claimants without keeping who they are; use admission `hard` where claims are \
+             looked up.",
+        ),
+        ServiceError::NotSoft => Problem::new(Kind::Conflict, "The campaign is not a soft one."),
+        ServiceError::Preparing => {
+            let detail = "Its stock is being laid out; claim again in a moment.";
+            Problem::new(Kind::CampaignPreparing, detail).retry_after_s(STORE_RETRY_S)
+        }
+        ServiceError::StockOnItsWay => Problem::new(
+            Kind::ClaimPending,
+            "Units are left, or the answer took too long; claim again: whoever has a unit by then is told `already`, \
+             or `granted` under the same Idempotency-Key.",
+        )
+        .retry_after_s(jittered_s()),
+        ServiceError::Unconfirmed(_) => Problem::new(
+            Kind::ClaimUnconfirmed,
+            "The store has done it, but its replicas have not confirmed it in time; ask again for the truth.",
+        )
+        .retry_after_s(STORE_RETRY_S),
+        ServiceError::PoolAdmitting => Problem::new(
+            Kind::ShardAdmitting,
+            "Another server has taken this part over and serves in a second; nothing was consumed.",
+        )
+        .retry_after_s(jittered_s()),
+        ServiceError::PoolLost { shard, fenced } => pool_lost(*shard, *fenced),
+        other => Problem::new(Kind::Conflict, other.to_string()),
     }
 }
 

@@ -163,6 +163,11 @@ impl Api {
         self.send_json(Method::PATCH, path, body).await
     }
 
+    /// The same client, for another address.
+    pub fn at(&self, authority: &str) -> Self {
+        Self { client: self.client.clone(), authority: authority.to_owned() }
+    }
+
     async fn send_json(&self, method: Method, path: &str, body: &Value) -> Answer {
         self.send(method, path, &[("content-type", "application/json")], body.to_string().into()).await
     }

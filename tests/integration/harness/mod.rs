@@ -10,6 +10,8 @@
 //! | `proxies.rs` | nginx, Envoy, Traefik, as docs/GATE.md sets them up |
 //! | `shop.rs` | what stands behind them, and what it was asked |
 //! | `gateway.rs` | the real binary, and a client for its two listeners |
+//! | `proxy.rs` | a proxy that can lose answers |
+//! | `sale.rs`, `told.rs` | a hard campaign under load, and all that its users are told |
 
 pub mod cluster;
 pub mod crowd;
@@ -17,10 +19,13 @@ pub mod gateway;
 pub mod placement;
 pub mod process;
 pub mod proxies;
+pub mod proxy;
 pub mod redis;
 pub mod resp;
+pub mod sale;
 pub mod shop;
 pub mod tls;
+pub mod told;
 
 use std::time::Duration;
 
