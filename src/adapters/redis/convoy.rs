@@ -8,9 +8,12 @@
 //! which may run them a second time; every step can be repeated.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::address::Address;
 use super::confirm::{Confirm, wait};
@@ -22,8 +25,11 @@ use crate::runtime::tasks::Tasks;
 
 /// Scripts in one pipeline: with 64 claims each, some ten milliseconds of the server's time.
 const SCRIPTS_MAX: usize = 16;
-/// As many as there are connections for them: while one waits for replicas the other one carries on.
-const UNDER_WAY: u32 = 2;
+/// A convoy leaves when the one before is back, so that many travel together; but one that is slow (a WAIT may take
+/// 0.1 s) is not waited for any longer than this: a round trip with its replication takes a millisecond or two.
+const SLOW: Duration = Duration::from_millis(10);
+/// Convoys under way to a primary, the slow ones included.
+const UNDER_WAY_MAX: u32 = 8;
 
 pub struct Convoys {
     router: Arc<Router>,
@@ -36,6 +42,8 @@ pub struct Convoys {
 struct Queue {
     scripts: Vec<Member>,
     under_way: u32,
+    /// Of these, convoys that nobody waits for any more.
+    slow: u32,
 }
 
 struct Member {
@@ -58,7 +66,7 @@ impl Convoys {
         let start = {
             let mut queue = lock(&queue);
             queue.scripts.push(Member { slot, script, reply });
-            let start = queue.under_way < UNDER_WAY;
+            let start = queue.under_way == queue.slow && queue.under_way < UNDER_WAY_MAX;
             queue.under_way += u32::from(start);
             start
         };
@@ -68,7 +76,12 @@ impl Convoys {
         answered.await.ok()
     }
 
-    async fn carry(self: Arc<Self>, node: Arc<Node>, queue: Arc<Mutex<Queue>>) {
+    /// Serves a primary's queue until it is empty. Boxed, because it starts another one of its own kind.
+    fn carry(self: Arc<Self>, node: Arc<Node>, queue: Arc<Mutex<Queue>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.drain(node, queue))
+    }
+
+    async fn drain(self: Arc<Self>, node: Arc<Node>, queue: Arc<Mutex<Queue>>) {
         loop {
             let members: Vec<Member> = {
                 let mut queue = lock(&queue);
@@ -79,7 +92,22 @@ impl Convoys {
                 }
                 queue.scripts.drain(..count).collect()
             };
-            self.send(&node, members).await;
+            let mut sending = std::pin::pin!(self.send(&node, members));
+            if timeout(SLOW, &mut sending).await.is_ok() {
+                continue;
+            }
+            let replaced = {
+                let mut queue = lock(&queue);
+                queue.slow += 1;
+                let replaced = queue.under_way < UNDER_WAY_MAX && !queue.scripts.is_empty();
+                queue.under_way += u32::from(replaced);
+                replaced
+            };
+            if replaced {
+                self.tasks.spawn("redis convoy behind a slow one", self.clone().carry(node.clone(), queue.clone()));
+            }
+            sending.await;
+            lock(&queue).slow -= 1;
         }
     }
 
