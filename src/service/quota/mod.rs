@@ -1,4 +1,5 @@
-//! Exact admission: one unit per user, every unit sold, none twice (DESIGN §7; the pools themselves: `domain/quota/`).
+//! Exact admission: one unit per user, every unit sold, none twice (docs/ARCHITECTURE.md, "A hard
+//! claim"; the pools themselves: `domain/quota/`).
 //!
 //! ```text
 //! claims.rs ── queue.rs ──▶ the pool of the user's shard              granted, already, …
@@ -9,8 +10,11 @@
 //!     ▼                        ▼
 //! sold_out.rs ◀────────── survey.rs: all pools, read twice            sold out, remembered for an interval
 //!
-//! operations.rs: filling, raising, lowering, closing; upkeep.rs: overdue holds, parcels that got stuck; audit.rs
+//! operations.rs, plan.rs: filling, raising, lowering, closing; upkeep.rs: overdue holds, parcels that got stuck; audit.rs
 //! ```
+//!
+//! What a process keeps of a campaign between calls is an `Offer`: pools, and for each the `wishes` that leave next and the
+//! users `waiting` for stock; the last `reading`s, the `memory` of being sold out, the `claimants`.
 
 pub mod audit;
 pub mod claimants;
