@@ -12,7 +12,7 @@ use super::page_with;
 use crate::api::id;
 use crate::api::problem::{Problem, ProblemBody};
 use crate::api::public::claims::answer;
-use crate::api::public::single::{known, named, released};
+use crate::api::public::single::{named, released};
 use crate::api::query::Known;
 use crate::api::response::{ClaimAnswer, json_no_store};
 use crate::api::state::AppState;
@@ -70,8 +70,8 @@ pub async fn list(app: Arc<AppState>, request: Request) -> Result<Response, Prob
     )
 )]
 pub async fn void(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
-    let (campaign, claim_id) = named(request.uri())?;
-    released(&campaign, app.hard.release(&campaign, &known(claim_id)?, ReleasedBy::Operator).await?)
+    let (campaign, claim_id) = named(&app, request.uri()).await?;
+    released(&campaign, app.hard.release(&campaign, &claim_id, ReleasedBy::Operator).await?)
 }
 
 /// The books of a campaign.

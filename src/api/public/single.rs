@@ -17,6 +17,7 @@ use crate::api::{body, id};
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim_id::ClaimId;
 use crate::domain::quota::step::ReleasedBy;
+use crate::service::error::ServiceError;
 use crate::service::quota::claims::{Claim, Confirmed, Released};
 
 /// The user's last claim. Users do not go into URLs, because URLs are logged.
@@ -62,8 +63,8 @@ pub async fn lookup(app: Arc<AppState>, request: Request) -> Result<Response, Pr
     )
 )]
 pub async fn get(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
-    let (campaign, claim_id) = named(request.uri())?;
-    let claim = app.hard.get(&campaign, &known(claim_id)?).await?;
+    let (campaign, claim_id) = named(&app, request.uri()).await?;
+    let claim = app.hard.get(&campaign, &claim_id).await?;
     Ok(ok(&campaign, &claim))
 }
 
@@ -83,8 +84,8 @@ pub async fn get(app: Arc<AppState>, request: Request) -> Result<Response, Probl
     )
 )]
 pub async fn release(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
-    let (campaign, claim_id) = named(request.uri())?;
-    released(&campaign, app.hard.release(&campaign, &known(claim_id)?, ReleasedBy::User).await?)
+    let (campaign, claim_id) = named(&app, request.uri()).await?;
+    released(&campaign, app.hard.release(&campaign, &claim_id, ReleasedBy::User).await?)
 }
 
 /// Confirms a held claim. Again is fine.
@@ -103,8 +104,8 @@ pub async fn release(app: Arc<AppState>, request: Request) -> Result<Response, P
     )
 )]
 pub async fn confirm(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
-    let (campaign, claim_id) = named(request.uri())?;
-    match app.hard.confirm(&campaign, &known(claim_id)?).await? {
+    let (campaign, claim_id) = named(&app, request.uri()).await?;
+    match app.hard.confirm(&campaign, &claim_id).await? {
         Confirmed::Confirmed(claim) => Ok(ok(&campaign, &claim)),
         Confirmed::Late(claim) => {
             let detail = "The hold has ended and the unit may be somebody else's: pay back, or claim again.";
@@ -128,8 +129,18 @@ fn ok(campaign: &CampaignId, claim: &Claim) -> Response {
     json_no_store(StatusCode::OK, &answer(campaign, claim))
 }
 
-/// The campaign and the claim that a path or a query names.
-pub fn named(uri: &Uri) -> Result<(CampaignId, String), Problem> {
+/// The hard campaign and the claim that a path or a query names.
+pub async fn named(app: &AppState, uri: &Uri) -> Result<(CampaignId, ClaimId), Problem> {
+    let (campaign, claim_id) = words(uri)?;
+    if !app.hard.is_hard(&campaign).await? {
+        return Err(ServiceError::NotKeptBySoft.into());
+    }
+    // What is no claim id names no claim: that is all a guesser learns.
+    let unknown = |_| Problem::new(Kind::NoSuchClaim, "Check the claim id: it has 56 letters and digits.");
+    Ok((campaign, claim_id.parse().map_err(unknown)?))
+}
+
+fn words(uri: &Uri) -> Result<(CampaignId, String), Problem> {
     if is_campaign_in_path(uri) {
         let (campaign, _) = id::campaign(uri, Known::default())?;
         // `/v1/campaigns/{campaign}/claims/{claim_id}…`: the router matched it.
@@ -139,9 +150,4 @@ pub fn named(uri: &Uri) -> Result<(CampaignId, String), Problem> {
     let (campaign, query) = id::campaign(uri, Known { names: &["claim_id"], later: &[] })?;
     let claim_id = query.required("claim_id")?.to_owned();
     Ok((campaign, claim_id))
-}
-
-/// What is no claim id names no claim: that is all a guesser learns.
-pub fn known(claim_id: String) -> Result<ClaimId, Problem> {
-    claim_id.parse().map_err(|_| Problem::new(Kind::NoSuchClaim, "Check the claim id: it has 56 letters and digits."))
 }

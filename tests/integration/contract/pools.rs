@@ -534,8 +534,13 @@ impl<'a> Driver<'a> {
             users
         };
         assert_eq!(told.all, since.is_none());
-        assert_eq!(sorted(told.users), sorted(granted.map(UserKey::short).collect()), "claimants of pool {pool}");
-        self.marks[pool] = Some((told.mark, model.log.len()));
+        let (told_users, granted) = (sorted(told.users), sorted(granted.map(UserKey::short).collect()));
+        // A store may name more of those who ever claimed; it must not leave one out.
+        let ever = sorted(model.claims.keys().map(|user| user.short()).collect());
+        assert!(granted.iter().all(|user| told_users.contains(user)), "claimants of pool {pool}: {told_users:?}");
+        assert!(told_users.iter().all(|user| ever.contains(user)), "claimants of pool {pool}: {told_users:?}");
+        let read = model.log.len();
+        self.marks[pool] = Some((told.mark, read));
         *self.told.entry("claimants").or_default() += 1;
     }
 
