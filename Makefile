@@ -14,7 +14,7 @@ run: ## Start on the embedded store
 
 test: tools lint unit ## All that CI tests, after installing what the tests need
 
-tools: ## Install redis-server, Valkey and wrk where they are missing
+tools: ## Install servers, proxies and load generators that the tests need, where they are missing
 	@bash scripts/install-test-tools.sh
 
 lint: ## Format and lints, warnings as errors

@@ -8,28 +8,18 @@
 //! `10000`. `HEADCOUNT_BENCH_SECONDS` is the length of one stretch (5); a cell has five. Figures:
 //! `docs/PERFORMANCE.md`, "HTTP".
 
-#[allow(dead_code, reason = "the tests use the rest")]
+#[allow(dead_code, clippy::disallowed_methods, reason = "the tests use the rest")]
 #[path = "../tests/integration/harness/mod.rs"]
 mod harness;
 
-use std::convert::Infallible;
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+#[path = "load/mod.rs"]
+mod load;
 
-use bytes::Bytes;
 use harness::cluster::RedisCluster;
 use harness::crowd::{FIXED_KEY, arrive, count, users};
 use harness::gateway::{Answer, Gateway};
-use harness::process::{Process, free_port, fresh_dir};
 use headcount::runtime::open_files;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use load::{Bare, Figures, Server, bare, wrk};
 use serde_json::json;
 
 // As the gateway has it.
@@ -162,13 +152,13 @@ async fn measure(
     let bare = Server { authority: &bare.authority, process: &bare.process };
     let gated = Server { authority: &gateway.public.authority, process: &gateway.process };
     for server in [bare, gated] {
-        wrk(row, server, &row.path("warm-up"), (connections.min(100), 1));
+        wrk(&row.crowd(), server, &row.path("warm-up"), (connections.min(100), 1));
     }
     for stretch in 0..STRETCHES {
         let path = row.path(&format!("{connections}-{stretch}"));
-        cell.bare.push(wrk(row, bare, &path, (connections, seconds)));
+        cell.bare.push(wrk(&row.crowd(), bare, &path, (connections, seconds)));
         let before = writes(cluster);
-        let figures = wrk(row, gated, &path, (connections, seconds));
+        let figures = wrk(&row.crowd(), gated, &path, (connections, seconds));
         cell.writes += writes(cluster) - before;
         if row == Row::First {
             check_count(gateway, &format!("first-{connections}-{stretch}"), figures.answered, connections).await;
@@ -176,7 +166,7 @@ async fn measure(
         cell.gateway.push(figures);
     }
     let path = row.path("last");
-    cell.bare.push(wrk(row, bare, &path, (connections, seconds)));
+    cell.bare.push(wrk(&row.crowd(), bare, &path, (connections, seconds)));
     cell
 }
 
@@ -215,7 +205,7 @@ impl Cell {
             mean(of, |figures| figures.cpu_seconds) * 1e6 / mean(of, |figures| figures.answered as f64)
         };
         let answered: u64 = self.gateway.iter().map(|figures| figures.answered).sum();
-        let failed: u64 = self.gateway.iter().chain(&self.bare).map(|figures| figures.failed).sum();
+        let failed: u64 = self.gateway.iter().chain(&self.bare).map(|figures| figures.broken + figures.refused).sum();
         format!(
             "| {} | {connections} | {:.2} | {gateway:.0} | {bare:.0} | {} | {} | {:.1}, {:.1} | {:.3} | {failed} |",
             row.title(),
@@ -226,117 +216,5 @@ impl Cell {
             cpu_us(&self.bare),
             self.writes as f64 / answered as f64,
         )
-    }
-}
-
-/// One run of wrk.
-struct Figures {
-    answered: u64,
-    seconds: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-    cpu_seconds: f64,
-    /// Broken connections, answers later than wrk waits, statuses of 400 and above.
-    failed: u64,
-}
-
-/// Whom wrk asks.
-#[derive(Clone, Copy)]
-struct Server<'a> {
-    authority: &'a str,
-    process: &'a Process,
-}
-
-impl Server<'_> {
-    /// Processor time it has taken: Linux counts it in hundredths of a second.
-    fn cpu_seconds(self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid())).unwrap_or_default();
-        // The name may contain spaces; from the state behind it on, user and system time are the 12th and 13th field.
-        let fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
-    }
-}
-
-fn wrk(row: Row, server: Server<'_>, path: &str, (connections, seconds): (usize, u64)) -> Figures {
-    let cpu_before = server.cpu_seconds();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/wrk/crowd.lua");
-    let output = Command::new("wrk")
-        .args(["--threads", "1", "--latency", "--timeout", "20s"])
-        .args(["--connections", &connections.to_string(), "--duration", &format!("{seconds}s"), "--script"])
-        .arg(script)
-        .args([&format!("http://{}{path}", server.authority), "--"])
-        .args(row.crowd())
-        .output()
-        .unwrap_or_else(|error| panic!("wrk cannot be started: {error}; try scripts/install-test-tools.sh"));
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last: Vec<f64> =
-        text.lines().last().unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
-    let [answered, seconds, p50_us, p99_us, broken, late, refused] = last[..] else {
-        panic!("wrk printed {text}{}", String::from_utf8_lossy(&output.stderr));
-    };
-    Figures {
-        answered: answered as u64,
-        seconds,
-        p50_ms: p50_us / 1e3,
-        p99_ms: p99_us / 1e3,
-        cpu_seconds: server.cpu_seconds() - cpu_before,
-        failed: (broken + late + refused) as u64,
-    }
-}
-
-/// The bare server: this program again, as a process of its own.
-struct Bare {
-    authority: String,
-    process: Process,
-}
-
-impl Bare {
-    async fn start(answer: &Answer) -> Self {
-        let authority = format!("127.0.0.1:{}", free_port());
-        let body = fresh_dir("bare").join("body");
-        std::fs::write(&body, &answer.body).expect("a file");
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["bare", &authority]).arg(body);
-        for (name, value) in answer.headers.iter().filter(|(name, _)| !OF_THE_SERVER.contains(name)) {
-            command.args([name.as_str(), value.to_str().expect("a header in ASCII")]);
-        }
-        let process = Process::start("bare", &mut command, 40);
-        harness::eventually("a bare server", async || TcpStream::connect(&authority).is_ok()).await;
-        Self { authority, process }
-    }
-}
-
-/// Headers that hyper writes by itself.
-const OF_THE_SERVER: [HeaderName; 3] = [DATE, CONTENT_LENGTH, CONNECTION];
-
-/// hyper with nothing around it, and as many threads as the gateway's. Arguments: address, file of the body, names and
-/// values of headers.
-async fn bare(args: &[String]) {
-    let [address, body, headers @ ..] = args else { panic!("bare <address> <body file> [<header> <value>]...") };
-    let address: SocketAddr = address.parse().expect("an address");
-    let body = Bytes::from(std::fs::read(PathBuf::from(body)).expect("the body"));
-    let mut answer = Response::new(Full::new(body));
-    for header in headers.chunks_exact(2) {
-        let name = HeaderName::from_bytes(header[0].as_bytes()).expect("a header");
-        answer.headers_mut().insert(name, header[1].parse().expect("its value"));
-    }
-    open_files::raise().expect("a limit of open files");
-    let (listener, _) = headcount::api::server::bind(address).expect("a free port");
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let answer = answer.clone();
-        let conversation = async move {
-            let _ = stream.set_nodelay(true);
-            let service = service_fn(|request: Request<Incoming>| {
-                let answer = answer.clone();
-                async move {
-                    let _ = request.into_body().collect().await;
-                    Ok::<_, Infallible>(answer)
-                }
-            });
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        };
-        #[allow(clippy::disallowed_methods, reason = "whoever tracks tasks is not bare")]
-        tokio::spawn(conversation);
     }
 }

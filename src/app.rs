@@ -21,6 +21,7 @@ use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
 use crate::jobs::contact::{Contact, Disagreement, HashingChoice};
 use crate::jobs::push::Pusher;
+use crate::jobs::upkeep::UpkeepJob;
 use crate::local::buffer::Buffer;
 use crate::local::cells::CellCache;
 use crate::local::coalescer::Coalescer;
@@ -35,11 +36,18 @@ use crate::service::book::Book;
 use crate::service::claim::Claims;
 use crate::service::crowd::Crowd;
 use crate::service::identity::Identity;
-use crate::service::manage::{Campaigns, Events};
+use crate::service::manage::campaigns::Campaigns;
+use crate::service::manage::events::Events;
 use crate::service::merge::Merger;
+use crate::service::quota::claims::HardClaims;
+use crate::service::quota::offer::Offers;
+use crate::service::quota::operations::Operations;
+use crate::service::quota::upkeep::Upkeep;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
+use crate::store::pools::Pools;
+use crate::store::records::Records;
 
 /// How often samples are sorted: at 100,000 requests a second half a million of them wait, 4 MB.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -76,6 +84,7 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     let ready = async {
         parts.contact.first(&background.stop_signal()).await.map_err(refused)?;
         parts.state.readiness.contacted();
+        background.spawn("upkeep of campaigns", parts.upkeep.clone().run(background.stop_signal()));
         background.spawn("repeat the facts", parts.contact.clone().repeat(background.stop_signal()));
         greet(&config, &stores, (address, admin_address));
         std::future::pending::<Result<(), StartError>>().await
@@ -101,6 +110,7 @@ struct Parts {
     state: Arc<AppState>,
     pusher: Arc<Pusher>,
     contact: Arc<Contact>,
+    upkeep: Arc<UpkeepJob>,
 }
 
 fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), metrics: PrometheusHandle) -> Parts {
@@ -108,7 +118,7 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     let calendar = Calendar::utc();
     let store_clock = Arc::new(StoreClock::new(clock.clone()));
     let push_soon = Arc::new(Notify::new());
-    let Stores { counters, records, deployment } = stores.clone();
+    let Stores { counters, records, deployment, pools } = stores.clone();
 
     let cells = Arc::new(CellCache::new(config.local.sketch_cache_bytes));
     let buffer = Arc::new(Buffer::new(config.local.buffer_bytes));
@@ -138,12 +148,16 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
     let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
-    let campaigns = Campaigns { book: book.clone(), records, store_clock };
+    let exact = (book.clone(), identity.clone(), store_clock.clone());
+    let (hard, operations, upkeep) = assemble_exact(exact, records.clone(), pools, tasks);
+    let campaigns =
+        Campaigns { book: book.clone(), records, store_clock, operations, sold_out_interval: config.report.refresh };
 
     let state = AppState {
         visits: Arc::new(visits),
         reports: Arc::new(reports),
         claims: Arc::new(claims),
+        hard: Arc::new(hard),
         events: Arc::new(events),
         campaigns: Arc::new(campaigns),
         readiness: Arc::new(Readiness::new(deployment.clone())),
@@ -162,7 +176,21 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
         push_soon,
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
-    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact) }
+    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), upkeep: Arc::new(upkeep) }
+}
+
+/// What exact admission consists of.
+fn assemble_exact(
+    (book, identity, store_clock): (Arc<Book>, Arc<Identity>, Arc<StoreClock>),
+    records: Arc<dyn Records>,
+    pools: Arc<dyn Pools>,
+    tasks: &Tasks,
+) -> (HardClaims, Arc<Operations>, UpkeepJob) {
+    let offers = Arc::new(Offers::new(pools.clone()));
+    let operations = Arc::new(Operations { book: book.clone(), records: records.clone(), offers: offers.clone() });
+    let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
+    let hard = HardClaims { book, offers, identity, store_clock, tasks: tasks.clone() };
+    (hard, operations, UpkeepJob { upkeep, records, pools })
 }
 
 fn open_store(

@@ -1,10 +1,13 @@
 //! The command line.
 
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::api::state::AdminToken;
+use crate::audit_command::{self, NoBooks, Question};
 use crate::config::environment::Environment;
 use crate::config::variable::{Effective, Shown, Variable};
 use crate::config::{Config, Loaded, VARIABLES, load};
@@ -29,6 +32,17 @@ enum Command {
     },
     /// Check the settings and exit: 1 if a value is bad or a HEADCOUNT_ name unknown
     Check,
+    /// Print a campaign's books: where every unit is, and whether the two sides agree
+    ///
+    /// Asks the admin listener of a running gateway, with HEADCOUNT_ADMIN_TOKEN where that is set. Any gateway of the
+    /// deployment will do: they share one store. Exit code 0: it balances; 1: it does not, or cannot be had.
+    Audit {
+        /// The campaign's id, as it was created
+        campaign: String,
+        /// The admin listener, http://host:port [default: HEADCOUNT_ADMIN_LISTEN on this machine]
+        #[arg(long)]
+        url: Option<String>,
+    },
 }
 
 /// Runs what the command line asks for; `serve` is called with the settings when that is to serve.
@@ -57,7 +71,41 @@ pub fn run(cli: Cli, environment: &Environment, serve: impl FnOnce(Config) -> Ex
             ExitCode::SUCCESS
         }
         Some(Command::Check) => check(&loaded),
+        Some(Command::Audit { campaign, url }) => audit(&loaded.config, campaign, url),
     }
+}
+
+fn audit(config: &Config, campaign: String, url: Option<String>) -> ExitCode {
+    let url = url.unwrap_or_else(|| format!("http://{}", reachable(config.admin_listen)));
+    let bearer = config.api.admin_token.as_ref().map(AdminToken::bearer);
+    match audit_command::ask(&Question { url, bearer, campaign }) {
+        Ok(books) => {
+            print!("{books}");
+            books.exit_code()
+        }
+        Err(NoBooks::Unauthorized) => {
+            eprintln!("headcount: the gateway wants its admin token: set HEADCOUNT_ADMIN_TOKEN to it and try again");
+            ExitCode::FAILURE
+        }
+        Err(NoBooks::Unreachable(reason)) => {
+            eprintln!(
+                "headcount: {reason}; is a gateway running, and is this its HEADCOUNT_ADMIN_LISTEN? Else give --url"
+            );
+            ExitCode::FAILURE
+        }
+        Err(NoBooks::Other(reason)) => {
+            eprintln!("headcount: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where a listener on this machine is reached: one on all addresses has none of its own.
+fn reachable(mut listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    listen
 }
 
 fn check(loaded: &Loaded) -> ExitCode {
@@ -143,6 +191,15 @@ mod tests {
         assert_eq!(run_with(&["check"], &[]).0, ExitCode::SUCCESS);
         assert_eq!(run_with(&["check"], &[("HEADCOUNT_SHARD", "8")]).0, ExitCode::FAILURE);
         assert_eq!(run_with(&["check"], &[("HEADCOUNT_PORT", "tcp://10.0.0.1:80")]).0, ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn a_listener_on_all_addresses_is_asked_on_loopback() {
+        let cases =
+            [("0.0.0.0:9090", "127.0.0.1:9090"), ("[::]:9090", "[::1]:9090"), ("10.0.0.1:9090", "10.0.0.1:9090")];
+        for (listen, asked) in cases {
+            assert_eq!(reachable(listen.parse().unwrap()), asked.parse().unwrap());
+        }
     }
 
     #[test]

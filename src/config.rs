@@ -93,6 +93,11 @@ pub const VARIABLES: &[Variable] = &[
         "512",
         "Calls under way per node and kind; more are refused. A node answers so many in a few milliseconds.",
     ),
+    Variable::plain(
+        "HEADCOUNT_CLAIM_REPLICAS",
+        "auto",
+        "Replicas of a primary that must have a claim before it is told. `auto`: all that can be promoted; where only some acknowledge for 3 s, those, at least one. `all`: without that fall, so that a replica that hangs stops claims. A number: so many; outside of a cluster, where only replicas with a live link are seen, the safer choice.",
+    ),
     Variable::plain("HEADCOUNT_DATA_DIR", "headcount-data", "Folder of the embedded store."),
     Variable::plain(
         "HEADCOUNT_SHARDS",
@@ -121,7 +126,22 @@ pub const VARIABLES: &[Variable] = &[
     Variable::plain(
         "HEADCOUNT_COUNT_REFRESH_MS",
         "200",
-        "Age up to which a count is served as it is. Five merges a second for a hot event in the whole cluster.",
+        "Age up to which a count is served as it is. Five merges a second for a hot event in the whole cluster. Hard campaigns freeze it when they are made: \"sold out\" is said from memory for so long, and units that come back can be claimed after twice as long.",
+    ),
+    Variable::plain(
+        "HEADCOUNT_CLAIM_WAIT_MS",
+        "1000",
+        "A claim on a hard campaign waits so long for units that are on their way to the user's shard; then 503. About what a user bears.",
+    ),
+    Variable::plain(
+        "HEADCOUNT_GATE_WAIT_MS",
+        "150",
+        "The same for `/gate` and `/check`, which deny then. Below the ingress's own limit: Envoy's is 200 ms.",
+    ),
+    Variable::plain(
+        "HEADCOUNT_GATE_DENY_STATUS",
+        "403",
+        "What `/gate` and `/check` deny with. nginx knows 401 and 403, and turns all else into a 500; Traefik and Envoy pass on any, 429 for example.",
     ),
     Variable::plain(
         "HEADCOUNT_MERGE",
@@ -260,6 +280,9 @@ pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
             admin_token: read.optional("HEADCOUNT_ADMIN_TOKEN", values::token).map(AdminToken::new),
             cors_origins: read.optional("HEADCOUNT_CORS_ORIGINS", values::origins).unwrap_or_default(),
             body_timeout: read.value("HEADCOUNT_BODY_TIMEOUT_MS", values::milliseconds(100..=3_600_000)),
+            claim_wait: read.value("HEADCOUNT_CLAIM_WAIT_MS", values::milliseconds(10..=60_000)),
+            gate_wait: read.value("HEADCOUNT_GATE_WAIT_MS", values::milliseconds(10..=60_000)),
+            gate_deny_status: read.value("HEADCOUNT_GATE_DENY_STATUS", values::deny_status),
         },
         log: LogConfig {
             filter: read.value("HEADCOUNT_LOG", values::log_filter),
@@ -291,6 +314,7 @@ fn store(read: &mut Reader<'_>) -> StoreChoice {
         // A call may be redirected or tried once more within the time of two commands.
         deadline: 2 * command_timeout,
         calls_per_node: read.value("HEADCOUNT_REDIS_CALLS_PER_NODE", values::count(1..=1_000_000)),
+        claim_replicas: read.value("HEADCOUNT_CLAIM_REPLICAS", values::claim_replicas),
         ..RedisConfig::new(text)
     };
     let Some(_) = url else { return StoreChoice::Embedded { dir } };
@@ -348,6 +372,7 @@ fn check_together(config: &Config, read: &mut Reader<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapters::redis::replicas::ClaimReplicas;
 
     fn environment(pairs: &[(&str, &str)]) -> Environment {
         Environment::of(pairs.iter().copied())
@@ -421,6 +446,24 @@ mod tests {
         let told = complaints(&[("HEADCOUNT_REDIS_PASSWORD", "secret")]);
         assert_eq!(told, ["HEADCOUNT_REDIS_URL must be set, because HEADCOUNT_REDIS_PASSWORD is"]);
         assert_eq!(complaints(&[("HEADCOUNT_REDIS_URL", "rediss://redis")]).len(), 1);
+    }
+
+    #[test]
+    fn replicas_to_wait_for_are_a_word_or_a_number() {
+        let of = |text| {
+            let pairs = [("HEADCOUNT_REDIS_URL", "redis://redis"), ("HEADCOUNT_CLAIM_REPLICAS", text)];
+            match load(&environment(&pairs)).unwrap().config.store {
+                StoreChoice::Redis(redis) => redis.claim_replicas,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of(""), ClaimReplicas::Auto);
+        assert_eq!(of("all"), ClaimReplicas::All);
+        assert_eq!(of("2"), ClaimReplicas::Count(2));
+        for bad in ["0", "some", "-1", "17"] {
+            let rule = format!("HEADCOUNT_CLAIM_REPLICAS={bad:?} must be auto, all, or a number from 1 to 16");
+            assert_eq!(complaints(&[("HEADCOUNT_CLAIM_REPLICAS", bad)]), [rule]);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod adapters;
 pub mod api;
 pub mod app;
+pub mod audit_command;
 pub mod cli;
 pub mod config;
 pub mod domain;

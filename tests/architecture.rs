@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("api", 4),
     ("jobs", 4),
     ("config", 5),
+    ("audit_command", 5),
     ("app", 6),
     ("cli", 6),
     ("main", 7),

@@ -12,6 +12,8 @@ use crate::store::error::StoreError;
 /// A store that is down is most often back within a second (a failover takes a few), and each wait is short enough
 /// for a person who looks at a spinning wheel.
 const STORE_RETRY_S: u64 = 1;
+/// A shard that lost data waits for a person.
+const LOST_RETRY_S: u64 = 30;
 
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
@@ -22,6 +24,14 @@ impl From<ServiceError> for Problem {
                 Kind::NoSuchCampaign,
                 "Check the campaign's id, or create it with PUT /v1/campaigns/{id} on the admin listener.",
             ),
+            ServiceError::NoClaim
+            | ServiceError::NotKeptBySoft
+            | ServiceError::NotSoft
+            | ServiceError::Preparing
+            | ServiceError::StockOnItsWay
+            | ServiceError::Unconfirmed(_)
+            | ServiceError::PoolAdmitting
+            | ServiceError::PoolLost { .. } => of_claims(&error),
             ServiceError::Conflict(what) => Problem::new(Kind::Conflict, what),
             ServiceError::VersionMismatch { present } => Problem::field_with_detail(
                 Kind::VersionMismatch,
@@ -58,6 +68,44 @@ impl From<ServiceError> for Problem {
     }
 }
 
+/// What exact admission says instead of an answer.
+fn of_claims(error: &ServiceError) -> Problem {
+    match error {
+        ServiceError::NoClaim => Problem::new(
+            Kind::NoSuchClaim,
+            "Check the claim id; a user who claims again after giving a unit back has a new one.",
+        ),
+        ServiceError::NotKeptBySoft => Problem::new(
+            Kind::NotKeptBySoft,
+            "A soft campaign counts claimants without keeping who they are; use admission `hard` where claims are \
+             looked up.",
+        ),
+        ServiceError::NotSoft => Problem::new(Kind::Conflict, "The campaign is not a soft one."),
+        ServiceError::Preparing => {
+            let detail = "Its stock is being laid out; claim again in a moment.";
+            Problem::new(Kind::CampaignPreparing, detail).retry_after_s(STORE_RETRY_S)
+        }
+        ServiceError::StockOnItsWay => Problem::new(
+            Kind::ClaimPending,
+            "Units are left, or the answer took too long; claim again: whoever has a unit by then is told `already`, \
+             or `granted` under the same Idempotency-Key.",
+        )
+        .retry_after_s(jittered_s()),
+        ServiceError::Unconfirmed(_) => Problem::new(
+            Kind::ClaimUnconfirmed,
+            "The store has done it, but its replicas have not confirmed it in time; ask again for the truth.",
+        )
+        .retry_after_s(STORE_RETRY_S),
+        ServiceError::PoolAdmitting => Problem::new(
+            Kind::ShardAdmitting,
+            "Another server has taken this part over and serves in a second; nothing was consumed.",
+        )
+        .retry_after_s(jittered_s()),
+        ServiceError::PoolLost { shard, fenced } => pool_lost(*shard, *fenced),
+        other => Problem::new(Kind::Conflict, other.to_string()),
+    }
+}
+
 /// A known word that a later version will understand.
 pub fn not_in_this_version(field: impl Into<std::borrow::Cow<'static, str>>, hint: impl AsRef<str>) -> Problem {
     let field = field.into();
@@ -73,6 +121,21 @@ fn unavailable(cause: &StoreError) -> Problem {
         format!("The store does not answer ({}). It is safe to send the request again.", word(cause)),
     )
     .retry_after_s(STORE_RETRY_S)
+}
+
+fn pool_lost(shard: u16, fenced: bool) -> Problem {
+    static LOG: Sparsely = Sparsely::new();
+    if LOG.now() {
+        tracing::error!(
+            shard,
+            fenced,
+            "a campaign's shard has lost what somebody was promised; it serves nobody until it is reconciled \
+             (docs/OPERATIONS.md, \"A shard is fenced\")"
+        );
+    }
+    let detail =
+        "It serves nobody until an operator has reconciled it, so that no unit is granted twice; nothing was consumed.";
+    Problem::new(Kind::ShardLost, detail).retry_after_s(LOST_RETRY_S)
 }
 
 fn other_hash_key(mine: &str, theirs: &str) -> Problem {
@@ -105,6 +168,7 @@ fn refused(cause: &StoreError) -> Problem {
 fn word(cause: &StoreError) -> &'static str {
     match cause {
         StoreError::Unavailable(_) => "unavailable",
+        StoreError::Unconfirmed(_) => "not confirmed by its replicas",
         StoreError::Overloaded(_) => "too many calls under way",
         StoreError::Corrupt(_) => "unreadable data",
         StoreError::Refused(_) => "refused",

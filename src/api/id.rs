@@ -33,6 +33,11 @@ pub fn campaign(uri: &Uri, known: Known) -> Result<(CampaignId, Query), Problem>
     Ok((campaign_named(query.required("campaign")?)?, query))
 }
 
+/// The campaign that follows `prefix` in a path, where more of a path may follow: ingresses append the client's.
+pub fn campaign_after(uri: &Uri, prefix: &str) -> Result<CampaignId, Problem> {
+    campaign_named(&decode(segment_after(uri, prefix).unwrap_or_default(), "campaign")?)
+}
+
 pub fn event_named(text: &str) -> Result<EventId, Problem> {
     EventId::new(text).map_err(|error| broken("event", error))
 }

@@ -10,10 +10,10 @@ use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::admin::{campaigns, events};
+use super::admin::{campaigns, claims as books, events};
 use super::ops;
 use super::problem::Problem;
-use super::public::{claims, counts, visits};
+use super::public::{claims, counts, gate, remaining, single, visits};
 use super::response::json_no_store;
 use super::state::AppState;
 
@@ -30,14 +30,22 @@ use super::state::AppState;
         counts::count,
         counts::counts,
         claims::claim,
-        claims::lookup,
-        claims::one,
-        claims::remaining,
+        single::lookup,
+        single::get,
+        single::release,
+        single::confirm,
+        remaining::remaining,
+        gate::gate,
+        gate::check,
         campaigns::list,
         campaigns::get,
         campaigns::put,
         campaigns::patch,
         campaigns::close,
+        campaigns::remove,
+        books::audit,
+        books::list,
+        books::void,
         events::list,
         events::get,
         events::put,
@@ -64,20 +72,22 @@ pub async fn openapi(_: Arc<AppState>, _: Request) -> Result<Response, Problem> 
 
 /// Calls that answer as another one does: the form without an id in the path, or another method.
 /// (method, path, method of the other, path of the other)
-const SECOND_FORMS: [(&str, &str, &str, &str); 16] = [
+const SECOND_FORMS: [(&str, &str, &str, &str); 18] = [
     ("GET", "/v1/count", "GET", "/v1/events/{event}/count"),
     ("POST", "/v1/claims", "POST", "/v1/campaigns/{campaign}/claims"),
     ("POST", "/v1/claims/lookup", "POST", "/v1/campaigns/{campaign}/claims/lookup"),
-    ("DELETE", "/v1/campaigns/{campaign}/claims/{claim_id}", "GET", "/v1/campaigns/{campaign}/claims/{claim_id}"),
-    ("POST", "/v1/campaigns/{campaign}/claims/{claim_id}/confirm", "GET", "/v1/campaigns/{campaign}/claims/{claim_id}"),
     ("GET", "/v1/claim", "GET", "/v1/campaigns/{campaign}/claims/{claim_id}"),
-    ("DELETE", "/v1/claim", "GET", "/v1/campaigns/{campaign}/claims/{claim_id}"),
-    ("POST", "/v1/claim/confirm", "GET", "/v1/campaigns/{campaign}/claims/{claim_id}"),
+    ("DELETE", "/v1/claim", "DELETE", "/v1/campaigns/{campaign}/claims/{claim_id}"),
+    ("POST", "/v1/claim/confirm", "POST", "/v1/campaigns/{campaign}/claims/{claim_id}/confirm"),
+    ("POST", "/v1/claim/void", "POST", "/v1/campaigns/{campaign}/claims/{claim_id}/void"),
     ("GET", "/v1/remaining", "GET", "/v1/campaigns/{campaign}/remaining"),
     ("GET", "/v1/campaign", "GET", "/v1/campaigns/{campaign}"),
     ("PUT", "/v1/campaign", "PUT", "/v1/campaigns/{campaign}"),
     ("PATCH", "/v1/campaign", "PATCH", "/v1/campaigns/{campaign}"),
+    ("DELETE", "/v1/campaign", "DELETE", "/v1/campaigns/{campaign}"),
     ("POST", "/v1/campaign/close", "POST", "/v1/campaigns/{campaign}/close"),
+    ("GET", "/v1/campaign/audit", "GET", "/v1/campaigns/{campaign}/audit"),
+    ("GET", "/v1/campaign/claims", "GET", "/v1/campaigns/{campaign}/claims"),
     ("GET", "/v1/event", "GET", "/v1/events/{event}"),
     ("PUT", "/v1/event", "PUT", "/v1/events/{event}"),
     ("DELETE", "/v1/event", "DELETE", "/v1/events/{event}"),

@@ -23,12 +23,22 @@ pub enum Kind {
     Unauthorized,
     NoSuchCampaign,
     NotKeptBySoft,
+    NoSuchClaim,
     Conflict,
     VersionMismatch,
     SoldOut,
     NotOpen,
     Paused,
     Closed,
+    ClaimEnded,
+    ClaimVoided,
+    ClaimLate,
+    ClaimConfirmed,
+    ClaimUnconfirmed,
+    ClaimPending,
+    CampaignPreparing,
+    ShardAdmitting,
+    ShardLost,
     BufferFull,
     NoReading,
     ReadingTooOld,
@@ -41,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 26] = [
+    pub const ALL: [Kind; 36] = [
         Kind::Malformed,
         Kind::InvalidField,
         Kind::NotInThisVersion,
@@ -53,12 +63,22 @@ impl Kind {
         Kind::Unauthorized,
         Kind::NoSuchCampaign,
         Kind::NotKeptBySoft,
+        Kind::NoSuchClaim,
         Kind::Conflict,
         Kind::VersionMismatch,
         Kind::SoldOut,
         Kind::NotOpen,
         Kind::Paused,
         Kind::Closed,
+        Kind::ClaimEnded,
+        Kind::ClaimVoided,
+        Kind::ClaimLate,
+        Kind::ClaimConfirmed,
+        Kind::ClaimUnconfirmed,
+        Kind::ClaimPending,
+        Kind::CampaignPreparing,
+        Kind::ShardAdmitting,
+        Kind::ShardLost,
         Kind::BufferFull,
         Kind::NoReading,
         Kind::ReadingTooOld,
@@ -89,12 +109,28 @@ impl Kind {
             Kind::Unauthorized => ("/problems/unauthorized", S::UNAUTHORIZED, "The admin token is missing or wrong"),
             Kind::NoSuchCampaign => ("/problems/no-such-campaign", S::NOT_FOUND, "There is no such campaign"),
             Kind::NotKeptBySoft => ("/problems/not-kept-by-soft", S::NOT_FOUND, "Soft campaigns keep no single claims"),
+            Kind::NoSuchClaim => ("/problems/no-such-claim", S::NOT_FOUND, "There is no such claim"),
             Kind::Conflict => ("/problems/conflict", S::CONFLICT, "Another record stands"),
             Kind::VersionMismatch => ("/problems/version-mismatch", S::PRECONDITION_FAILED, "The record has changed"),
             Kind::SoldOut => ("/problems/sold-out", S::CONFLICT, "Sold out"),
             Kind::NotOpen => ("/problems/not-open", S::CONFLICT, "Not open yet"),
             Kind::Paused => ("/problems/paused", S::CONFLICT, "Paused"),
             Kind::Closed => ("/problems/closed", S::CONFLICT, "Closed"),
+            Kind::ClaimEnded => ("/problems/claim-ended", S::CONFLICT, "This claim has ended"),
+            Kind::ClaimVoided => ("/problems/claim-voided", S::CONFLICT, "The user's claim was taken away"),
+            Kind::ClaimLate => ("/problems/claim-late", S::CONFLICT, "Too late to confirm"),
+            Kind::ClaimConfirmed => ("/problems/claim-confirmed", S::CONFLICT, "The claim is confirmed"),
+            Kind::ClaimUnconfirmed => {
+                ("/problems/claim-unconfirmed", S::SERVICE_UNAVAILABLE, "Not confirmed by the replicas")
+            }
+            Kind::ClaimPending => ("/problems/claim-pending", S::SERVICE_UNAVAILABLE, "No answer in time"),
+            Kind::CampaignPreparing => {
+                ("/problems/campaign-preparing", S::SERVICE_UNAVAILABLE, "The campaign is being prepared")
+            }
+            Kind::ShardAdmitting => {
+                ("/problems/shard-admitting", S::SERVICE_UNAVAILABLE, "A part of the campaign has just moved")
+            }
+            Kind::ShardLost => ("/problems/shard-lost", S::SERVICE_UNAVAILABLE, "A part of the campaign has lost data"),
             Kind::BufferFull => ("/problems/buffer-full", S::SERVICE_UNAVAILABLE, "The buffer of visits is full"),
             Kind::NoReading => ("/problems/no-reading", S::SERVICE_UNAVAILABLE, "No count is known"),
             Kind::ReadingTooOld => {
@@ -147,12 +183,18 @@ pub struct ProblemBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "must not be empty")]
     rule: Option<Cow<'static, str>>,
-    /// Of a refused claim: `sold_out`, `not_open`, `paused`, `closed`.
+    /// Of a refused claim: `sold_out`, `not_open`, `paused`, `closed`, `ended`, `voided`, `late`, `confirmed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
     /// Of a refused claim: the answer rests on a reading older than promised.
     #[serde(skip_serializing_if = "Option::is_none")]
     stale: Option<bool>,
+    /// Of a claim that has ended, or is confirmed: its state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    /// Sold out: units are held, or came back and are not claimable yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_return: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     opens_at: Option<Timestamp>,
@@ -173,6 +215,8 @@ impl Problem {
             rule: None,
             outcome: None,
             stale: None,
+            state: None,
+            may_return: None,
             opens_at: None,
             closes_at: None,
         };
@@ -217,6 +261,31 @@ impl Problem {
     pub fn stale(mut self, stale: bool) -> Self {
         self.0.body.stale = Some(stale);
         self
+    }
+
+    #[must_use]
+    pub fn state(mut self, state: &'static str) -> Self {
+        self.0.body.state = Some(state);
+        self
+    }
+
+    #[must_use]
+    pub fn may_return(mut self, may_return: bool) -> Self {
+        self.0.body.may_return = Some(may_return);
+        self
+    }
+
+    /// The word for a refused claim, if it is one.
+    pub fn outcome_word(&self) -> Option<&'static str> {
+        self.0.body.outcome
+    }
+
+    pub fn kind_word(&self) -> &'static str {
+        self.0.body.kind.trim_start_matches("/problems/")
+    }
+
+    pub fn wait_s(&self) -> Option<u64> {
+        self.0.retry_after_s
     }
 
     #[must_use]

@@ -12,9 +12,12 @@ use utoipa::ToSchema;
 use super::problem::{Problem, ProblemBody};
 use crate::service::claim::Remaining;
 use crate::service::error::ServiceError;
-use crate::service::manage::{CampaignView, EventView, OnStale};
+use crate::service::manage::campaigns::{AdmissionView, CampaignView, OnStale};
+use crate::service::manage::events::EventView;
+use crate::service::quota::claims::Claim;
 use crate::service::report::Count;
 use crate::service::visit::Taken;
+use crate::store::documents::Phase;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -184,19 +187,61 @@ impl CountOrError {
     }
 }
 
-/// A claim that was granted.
+/// A claim. Those of soft campaigns have neither id nor unit.
 #[derive(Serialize, ToSchema)]
 pub struct ClaimAnswer<'a> {
     pub campaign: &'a str,
-    pub user: &'a str,
+    /// The user as sent; absent where the claim was found by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<&'a str>,
+    /// A secret: whoever holds it may confirm the claim or give it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "aeaaai4q2vqb6ipzv7b2xkcx7gpm3x5k6o2wq5s5c3x4j7rzv5g2m3aq")]
+    pub claim_id: Option<String>,
+    /// `granted` or `already`; absent where nothing was claimed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "granted")]
-    pub outcome: &'static str,
+    pub outcome: Option<&'static str>,
+    /// `held`, `confirmed`, `released`, `expired`, `voided`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "held")]
+    pub state: Option<&'static str>,
+    /// A number that nobody else has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = 17)]
+    pub unit: Option<u64>,
     #[schema(value_type = String, format = DateTime)]
     pub claimed_at: Timestamp,
-    /// Estimated places left.
-    pub remaining: u64,
+    /// When the hold expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Timestamp>,
+    /// Places left, as last known here; absent where not known yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<u64>,
     /// Admitted on a reading older than promised (`on_stale: admit`).
-    pub stale: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<bool>,
+}
+
+impl<'a> ClaimAnswer<'a> {
+    /// A claim of a hard campaign.
+    pub fn of(campaign: &'a str, claim: &Claim) -> Self {
+        let record = &claim.record;
+        let at = |ms| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self {
+            campaign,
+            user: None,
+            claim_id: Some(claim.claim_id.to_string()),
+            outcome: None,
+            state: Some(record.state.as_str()),
+            unit: Some(record.unit.number),
+            claimed_at: at(record.claimed_ms),
+            deadline: (record.deadline_ms > 0).then(|| at(record.deadline_ms)),
+            remaining: None,
+            stale: None,
+        }
+    }
 }
 
 /// What is left of a campaign.
@@ -261,14 +306,25 @@ pub struct CampaignAnswer {
     state: &'static str,
     #[schema(example = 10000)]
     quota: u64,
+    /// Of a hard campaign: the quota it is on its way to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota_target: Option<u64>,
     #[schema(value_type = String, format = DateTime)]
     opens_at: Timestamp,
     #[schema(value_type = Option<String>, format = DateTime)]
     closes_at: Option<Timestamp>,
     #[schema(example = 16)]
     shards: u16,
-    /// `refuse` or `admit`.
-    on_stale: &'static str,
+    /// Of a soft campaign: `refuse` or `admit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_stale: Option<&'static str>,
+    /// Of a hard campaign: how long a claim is held before it must be confirmed; 0: it is confirmed at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_s: Option<u64>,
+    /// Of a hard campaign: `filling`, `ready`, `closing`, `closed`, `removing`, `removed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "ready")]
+    phase: Option<Phase>,
     paused: bool,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
@@ -278,18 +334,23 @@ pub struct CampaignAnswer {
 
 impl From<CampaignView> for CampaignAnswer {
     fn from(view: CampaignView) -> Self {
+        let (admission, on_stale, hard) = match view.admission {
+            AdmissionView::Soft { on_stale: OnStale::Refuse } => ("soft", Some("refuse"), None),
+            AdmissionView::Soft { on_stale: OnStale::Admit } => ("soft", Some("admit"), None),
+            AdmissionView::Hard { hold_s, phase, quota_target } => ("hard", None, Some((hold_s, phase, quota_target))),
+        };
         Self {
             campaign: view.campaign.as_str().to_owned(),
-            admission: "soft",
+            admission,
             state: view.state.as_str(),
             quota: view.quota,
+            quota_target: hard.map(|(_, _, target)| target),
             opens_at: view.opens_at,
             closes_at: view.closes_at,
             shards: view.shards.count(),
-            on_stale: match view.on_stale {
-                OnStale::Refuse => "refuse",
-                OnStale::Admit => "admit",
-            },
+            on_stale,
+            hold_s: hard.map(|(hold_s, _, _)| hold_s),
+            phase: hard.map(|(_, phase, _)| phase),
             paused: view.paused,
             created_at: view.created_at,
             version: view.version,

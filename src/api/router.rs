@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use super::admin::{campaigns, events};
-use super::public::{claims, counts, visits};
+use super::admin::{campaigns, claims as books, events};
+use super::public::{claims, counts, gate, remaining, single, visits};
 use super::routes::Routes;
 use super::state::AppState;
 use super::{cors, openapi, ops};
@@ -37,17 +37,20 @@ pub fn public_routes() -> Routes {
         // Claims
         .post("/v1/campaigns/{campaign}/claims", claims::claim)
         .post("/v1/claims", claims::claim)
-        .post("/v1/campaigns/{campaign}/claims/lookup", claims::lookup)
-        .post("/v1/claims/lookup", claims::lookup)
-        .get("/v1/campaigns/{campaign}/claims/{claim_id}", claims::one)
-        .delete("/v1/campaigns/{campaign}/claims/{claim_id}", claims::one)
-        .post("/v1/campaigns/{campaign}/claims/{claim_id}/confirm", claims::one)
-        .get("/v1/claim", claims::one)
-        .delete("/v1/claim", claims::one)
-        .post("/v1/claim/confirm", claims::one)
-        .get("/v1/campaigns/{campaign}/remaining", claims::remaining)
-        .get("/v1/remaining", claims::remaining)
+        .post("/v1/campaigns/{campaign}/claims/lookup", single::lookup)
+        .post("/v1/claims/lookup", single::lookup)
+        .get("/v1/campaigns/{campaign}/claims/{claim_id}", single::get)
+        .delete("/v1/campaigns/{campaign}/claims/{claim_id}", single::release)
+        .post("/v1/campaigns/{campaign}/claims/{claim_id}/confirm", single::confirm)
+        .get("/v1/claim", single::get)
+        .delete("/v1/claim", single::release)
+        .post("/v1/claim/confirm", single::confirm)
+        .get("/v1/campaigns/{campaign}/remaining", remaining::remaining)
+        .get("/v1/remaining", remaining::remaining)
         .later("/v1/campaigns/{campaign}/remaining/stream", "stream")
+        // The gate: every method, and whatever an ingress appends to the path
+        .any_below("/gate/{campaign}", gate::gate)
+        .any_below("/check/{campaign}", gate::check)
 }
 
 pub fn admin_routes() -> Routes {
@@ -63,11 +66,19 @@ pub fn admin_routes() -> Routes {
         .get("/v1/campaigns/{campaign}", campaigns::get)
         .put("/v1/campaigns/{campaign}", campaigns::put)
         .patch("/v1/campaigns/{campaign}", campaigns::patch)
+        .delete("/v1/campaigns/{campaign}", campaigns::remove)
         .post("/v1/campaigns/{campaign}/close", campaigns::close)
+        .get("/v1/campaigns/{campaign}/audit", books::audit)
+        .get("/v1/campaigns/{campaign}/claims", books::list)
+        .post("/v1/campaigns/{campaign}/claims/{claim_id}/void", books::void)
         .get("/v1/campaign", campaigns::get)
         .put("/v1/campaign", campaigns::put)
         .patch("/v1/campaign", campaigns::patch)
+        .delete("/v1/campaign", campaigns::remove)
         .post("/v1/campaign/close", campaigns::close)
+        .get("/v1/campaign/audit", books::audit)
+        .get("/v1/campaign/claims", books::list)
+        .post("/v1/claim/void", books::void)
         // Events
         .get("/v1/events", events::list)
         .get("/v1/events/{event}", events::get)

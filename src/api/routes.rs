@@ -74,6 +74,20 @@ impl Routes {
         self.add("DELETE", MethodFilter::DELETE, path, handler)
     }
 
+    /// Every method, OPTIONS and HEAD included, and whatever follows in the path, be it only a slash: documented as one GET.
+    pub fn any_below<F, A>(mut self, path: &'static str, handler: F) -> Self
+    where
+        F: Fn(Arc<AppState>, Request) -> A + Copy + Send + Sync + 'static,
+        A: Future<Output = Result<Response, Problem>> + Send + 'static,
+    {
+        let serve = serve("ANY", path, self.asks_for_token, handler);
+        for below in ["", "/", "/{*rest}"] {
+            self.router = self.router.route(&format!("{path}{below}"), any(serve.clone()));
+        }
+        self.documented.push(("GET", path));
+        self
+    }
+
     /// A call of a later version: named, so that whoever reads ahead in the documentation is told, not puzzled.
     pub fn later(mut self, path: &'static str, field: &'static str) -> Self {
         let answer = move || async move { not_in_this_version(field, "this version has no such call").into_response() };
@@ -104,26 +118,42 @@ impl Routes {
         F: Fn(Arc<AppState>, Request) -> A + Copy + Send + Sync + 'static,
         A: Future<Output = Result<Response, Problem>> + Send + 'static,
     {
-        let meter = Meter::new(method, path);
-        let asks_for_token = self.asks_for_token;
-        let serve = move |State(state): State<Arc<AppState>>, request: Request| {
-            let meter = meter.clone();
-            async move {
-                let started = Instant::now();
-                let answer = match asks_for_token.then(|| authorize(&state, request.headers())) {
-                    Some(Err(problem)) => Err(problem),
-                    Some(Ok(())) | None => handler(state, request).await,
-                };
-                let response = answer.unwrap_or_else(IntoResponse::into_response);
-                meter.answered(response.status(), started);
-                response
-            }
-        };
+        let serve = serve(method, path, self.asks_for_token, handler);
         self.router = self.router.route(path, on(filter, serve));
         self.documented.push((method, path));
         self
     }
 }
+
+/// A route's handler behind its token and its metrics.
+fn serve<F, A>(
+    method: &'static str,
+    path: &'static str,
+    asks_for_token: bool,
+    handler: F,
+) -> impl Fn(State<Arc<AppState>>, Request) -> Served + Clone + Send + Sync + 'static
+where
+    F: Fn(Arc<AppState>, Request) -> A + Copy + Send + Sync + 'static,
+    A: Future<Output = Result<Response, Problem>> + Send + 'static,
+{
+    let meter = Meter::new(method, path);
+    move |State(state): State<Arc<AppState>>, request: Request| {
+        let meter = meter.clone();
+        Box::pin(async move {
+            let started = Instant::now();
+            let answer = match asks_for_token.then(|| authorize(&state, request.headers())) {
+                Some(Err(problem)) => Err(problem),
+                Some(Ok(())) | None => handler(state, request).await,
+            };
+            let response = answer.unwrap_or_else(IntoResponse::into_response);
+            meter.answered(response.status(), started);
+            response
+        })
+    }
+}
+
+/// An answer to come. Boxed, because the type of a handler's future has no name; axum boxes it once more.
+type Served = std::pin::Pin<Box<dyn Future<Output = Response> + Send>>;
 
 fn authorize(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
     let Some(token) = &state.config.admin_token else { return Ok(()) };
@@ -137,7 +167,8 @@ fn authorize(state: &AppState, headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The statuses that are answered; any other is counted as 0.
-const STATUSES: [u16; 18] = [200, 201, 204, 304, 400, 401, 404, 405, 408, 409, 412, 413, 415, 422, 500, 503, 431, 0];
+const STATUSES: [u16; 20] =
+    [200, 201, 204, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 429, 500, 503, 431, 0];
 
 /// One route's metrics, looked up by name once and not with every request.
 #[derive(Clone)]

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::readiness::Readiness;
 use crate::runtime::clock::Clock;
 use crate::service::claim::Claims;
-use crate::service::manage::{Campaigns, Events};
+use crate::service::manage::campaigns::Campaigns;
+use crate::service::manage::events::Events;
+use crate::service::quota::claims::HardClaims;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 
@@ -17,7 +19,9 @@ use crate::service::visit::Visits;
 pub struct AppState {
     pub visits: Arc<Visits>,
     pub reports: Arc<Reports>,
+    /// Of soft campaigns.
     pub claims: Arc<Claims>,
+    pub hard: Arc<HardClaims>,
     pub events: Arc<Events>,
     pub campaigns: Arc<Campaigns>,
     pub readiness: Arc<Readiness>,
@@ -37,11 +41,25 @@ pub struct ApiConfig {
     pub cors_origins: Vec<HeaderValue>,
     /// A body that takes longer is given up with 408.
     pub body_timeout: Duration,
+    /// A claim on a hard campaign waits so long for stock that is on its way.
+    pub claim_wait: Duration,
+    /// The same at the gate: under the ingresses' own limits.
+    pub gate_wait: Duration,
+    /// What the gate denies with.
+    pub gate_deny_status: StatusCode,
 }
 
 impl Default for ApiConfig {
     fn default() -> Self {
-        Self { user_header: None, admin_token: None, cors_origins: Vec::new(), body_timeout: Duration::from_secs(10) }
+        Self {
+            user_header: None,
+            admin_token: None,
+            cors_origins: Vec::new(),
+            body_timeout: Duration::from_secs(10),
+            claim_wait: Duration::from_secs(1),
+            gate_wait: Duration::from_millis(150),
+            gate_deny_status: StatusCode::FORBIDDEN,
+        }
     }
 }
 
@@ -52,6 +70,11 @@ pub struct AdminToken(String);
 impl AdminToken {
     pub fn new(token: String) -> Self {
         Self(token)
+    }
+
+    /// What a client of another process's listener sends.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
     }
 
     /// Compares in a time that does not tell how much of a guess was right.

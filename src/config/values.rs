@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::{StatusCode, Uri};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
+use crate::adapters::redis::replicas::ClaimReplicas;
 use crate::domain::ring::Shards;
 
 pub fn number(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
@@ -19,6 +20,12 @@ pub fn number(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
         Ok(number) if bounds.contains(&number) => Ok(number),
         _ => Err(format!("must be a whole number from {} to {}", bounds.start(), bounds.end())),
     }
+}
+
+/// A status that turns a client away.
+pub fn deny_status(text: &str) -> Result<StatusCode, String> {
+    let status = number(text, 400..=499).ok().and_then(|status| StatusCode::from_u16(status as u16).ok());
+    status.ok_or_else(|| "must be a status from 400 to 499".into())
 }
 
 pub fn count(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<usize, String> {
@@ -52,6 +59,15 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 
 pub fn shards(text: &str) -> Result<Shards, String> {
     text.parse().ok().and_then(Shards::new).ok_or_else(|| "must be a power of two from 1 to 1024".to_owned())
+}
+
+pub fn claim_replicas(text: &str) -> Result<ClaimReplicas, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(ClaimReplicas::Auto),
+        ("all", _) => Ok(ClaimReplicas::All),
+        (_, Ok(count @ 1..=16)) => Ok(ClaimReplicas::Count(count)),
+        _ => Err("must be auto, all, or a number from 1 to 16".into()),
+    }
 }
 
 pub fn header_name(text: &str) -> Result<HeaderName, String> {

@@ -6,5 +6,6 @@ pub mod element;
 pub mod estimate;
 pub mod id;
 pub mod period;
+pub mod quota;
 pub mod ring;
 pub mod sketch;

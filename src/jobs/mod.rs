@@ -2,3 +2,4 @@
 
 pub mod contact;
 pub mod push;
+pub mod upkeep;

@@ -252,7 +252,6 @@ impl Pusher {
             };
             let ahead = ours.ahead_of(&stored);
             cell.compare(&stored);
-            cell.take_lagging();
             ahead
         };
         if ahead.is_empty() {

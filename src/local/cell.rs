@@ -49,8 +49,6 @@ pub struct Cell {
     pub(super) batch: Mutex<Option<OpenBatch>>,
     /// One batch of a cell travels at a time: what arrives meanwhile makes the next one larger.
     pub(super) travelling: tokio::sync::Mutex<()>,
-    /// The store was seen to hold less than was acknowledged: to be pushed.
-    lagging: AtomicBool,
 }
 
 #[derive(Default)]
@@ -82,7 +80,6 @@ impl Cell {
             pinned: AtomicBool::new(false),
             batch: Mutex::new(None),
             travelling: tokio::sync::Mutex::new(()),
-            lagging: AtomicBool::new(false),
         }
     }
 
@@ -111,9 +108,6 @@ impl Cell {
     /// The store holds this sketch. True: it holds less than it once acknowledged to this process.
     pub fn compare(&self, stored: &Sketch) -> bool {
         let behind = !self.acked.snapshot().ahead_of(stored).is_empty();
-        if behind {
-            self.lagging.store(true, Ordering::Release);
-        }
         self.acked.merge(stored);
         behind
     }
@@ -190,11 +184,6 @@ impl Cell {
 
     pub fn has_pending(&self) -> bool {
         self.has_pending.load(Ordering::Acquire)
-    }
-
-    /// True once after the store was seen behind.
-    pub fn take_lagging(&self) -> bool {
-        self.lagging.swap(false, Ordering::AcqRel)
     }
 
     /// Memory of the acknowledged registers.
@@ -289,12 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_lost_registers_is_noticed_once() {
+    fn a_store_that_lost_registers_is_noticed() {
         let cell = cell();
         cell.acknowledge(&[hit(b"one")], 7);
         assert!(cell.compare(&Sketch::new()));
-        assert!(cell.take_lagging());
-        assert!(!cell.take_lagging());
         let mut stored = Sketch::new();
         stored.insert(b"one");
         stored.insert(b"two");

@@ -93,8 +93,11 @@ impl<D: Document> RecordMemory<D> {
         }
     }
 
-    /// Puts in what this process has just written, so that it sees its own change at once.
+    /// Puts in what this process has just written or read, so that it sees its own change at once.
     pub fn put(&self, slot: &Slot<D>, document: D, version: u64) {
+        if slot.latest.load().as_ref().is_some_and(|known| known.version > version) {
+            return;
+        }
         let known = Known { document: Some(document), version, confirmed: true, checked_at: Instant::now() };
         slot.latest.store(Some(Arc::new(known)));
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::error::ServiceError;
 use super::identity::Identity;
 use crate::domain::campaign::Schedule;
@@ -10,7 +12,7 @@ use crate::domain::period::Retention;
 use crate::domain::ring::Shards;
 use crate::local::record_memory::{Known, RecordMemory, Slot};
 use crate::runtime::tasks::Tasks;
-use crate::store::documents::{CampaignDocument, Document, EventDocument};
+use crate::store::documents::{CampaignDocument, Document, EventDocument, Phase};
 use crate::store::records::Records;
 
 /// Serial numbers of campaigns start here, so that they never meet those of events.
@@ -42,8 +44,28 @@ pub struct CampaignFacts {
     pub shards: Shards,
     pub quota: u64,
     pub schedule: Schedule,
-    /// Admit also on a reading that is older than promised.
-    pub admit_on_stale: bool,
+    pub created_at: Timestamp,
+    pub admission: Admission,
+}
+
+/// How a campaign admits.
+#[derive(Clone, Copy, Debug)]
+pub enum Admission {
+    /// `admit_on_stale`: also on a reading that is older than promised.
+    Soft {
+        admit_on_stale: bool,
+    },
+    Hard(HardFacts),
+}
+
+/// What exact admission needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HardFacts {
+    pub phase: Phase,
+    pub hold_s: u64,
+    pub interval_ms: u64,
+    /// Something is to be done to its pools.
+    pub unfinished: bool,
 }
 
 /// Records of both kinds, as this process knows them.
@@ -98,8 +120,26 @@ impl Book {
                 paused: document.paused,
                 closed: document.closed,
             },
-            admit_on_stale: document.admit_on_stale,
+            created_at: document.created_at,
+            admission: match &document.hard {
+                None => Admission::Soft { admit_on_stale: document.admit_on_stale },
+                Some(hard) => Admission::Hard(HardFacts {
+                    phase: hard.phase,
+                    hold_s: hard.hold_s,
+                    interval_ms: hard.interval_ms,
+                    unfinished: hard.is_unfinished(document.quota),
+                }),
+            },
         })
+    }
+
+    /// A campaign's whole record, at most a second old.
+    pub async fn campaign_document(&self, campaign: &CampaignId) -> Result<CampaignDocument, ServiceError> {
+        let slot = self.campaigns.slot(campaign.as_str());
+        let known = self.campaigns.get(campaign.as_str(), &slot).await?;
+        let document = known.document.clone().ok_or(ServiceError::NoCampaign)?;
+        self.check_fingerprint(&document)?;
+        Ok(document)
     }
 
     pub fn event_facts(

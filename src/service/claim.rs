@@ -8,7 +8,7 @@ use moka::sync::Cache;
 use tokio::time::Instant;
 
 use super::admissions::{Admissions, Permit};
-use super::book::{Book, CampaignFacts};
+use super::book::{Admission, Book, CampaignFacts};
 use super::crowd::{Admitted, Crowd};
 use super::error::{OpeningHours, ServiceError};
 use super::identity::Identity;
@@ -85,6 +85,7 @@ struct Kept {
 /// A campaign at the instant of a call.
 struct Now {
     facts: CampaignFacts,
+    admit_on_stale: bool,
     kept: Arc<Kept>,
     state: CampaignState,
     hours: OpeningHours,
@@ -118,7 +119,7 @@ impl Claims {
         let deadline = Instant::now() + CLAIM_WAIT_MAX;
         loop {
             let served = self.reading(&now.kept).await?;
-            if served.reading.age() > ADMIT_AGE_MAX && !now.facts.admit_on_stale {
+            if served.reading.age() > ADMIT_AGE_MAX && !now.admit_on_stale {
                 return Err(ServiceError::ReadingTooOld { max_age_ms: ADMIT_AGE_MAX.as_millis() as u64 });
             }
             let left = places_left(now.facts.quota, &served.reading);
@@ -169,9 +170,10 @@ impl Claims {
 
     async fn now(&self, campaign: &CampaignId) -> Result<Now, ServiceError> {
         let facts = self.book.campaign(campaign).await?;
+        let Admission::Soft { admit_on_stale } = facts.admission else { return Err(ServiceError::NotSoft) };
         let at = self.store_clock.now();
         let hours = OpeningHours { opens_at: facts.schedule.opens_at, closes_at: facts.schedule.closes_at };
-        Ok(Now { state: facts.schedule.state(at), hours, at, kept: self.kept(campaign, &facts), facts })
+        Ok(Now { state: facts.schedule.state(at), hours, at, kept: self.kept(campaign, &facts), admit_on_stale, facts })
     }
 
     fn kept(&self, campaign: &CampaignId, facts: &CampaignFacts) -> Arc<Kept> {

@@ -15,6 +15,30 @@ pub enum ServiceError {
     NotInThisVersion { field: &'static str, hint: String },
     #[error("there is no campaign with this id")]
     NoCampaign,
+    /// There is no claim with this id (or the user has made another one since).
+    #[error("there is no such claim")]
+    NoClaim,
+    /// Soft campaigns keep no single claims.
+    #[error("soft campaigns keep no single claims")]
+    NotKeptBySoft,
+    /// Hard campaigns are claimed by exact admission. Callers look first, so this is a fault of this program.
+    #[error("not a soft campaign")]
+    NotSoft,
+    /// The campaign's stock is being laid out.
+    #[error("the campaign is being prepared")]
+    Preparing,
+    /// Nothing is known yet about this claim: stock is on its way to the user's shard, or the answer took too long.
+    #[error("no answer in time")]
+    StockOnItsWay,
+    /// The claim was made, but is not replicated as far as promised.
+    #[error("not confirmed: {0}")]
+    Unconfirmed(StoreError),
+    /// A shard's server is another one than before; it hears for a second what processes know before it serves.
+    #[error("a shard is being admitted")]
+    PoolAdmitting,
+    /// A shard has lost something that was promised, or all of it; it serves nobody until it is reconciled.
+    #[error("shard {shard} of the campaign has lost data")]
+    PoolLost { shard: u16, fenced: bool },
     /// A record with other contents stands, or it changed since it was read.
     #[error("{0}")]
     Conflict(String),
@@ -71,6 +95,10 @@ impl ServiceError {
 
 impl From<StoreError> for ServiceError {
     fn from(error: StoreError) -> Self {
-        if error.retry_may_help() { ServiceError::Unavailable(error) } else { ServiceError::Refused(error) }
+        match error {
+            StoreError::Unconfirmed(_) => ServiceError::Unconfirmed(error),
+            _ if error.retry_may_help() => ServiceError::Unavailable(error),
+            _ => ServiceError::Refused(error),
+        }
     }
 }

@@ -8,6 +8,7 @@ pub mod error;
 pub mod identity;
 pub mod manage;
 pub mod merge;
+pub mod quota;
 pub mod report;
 pub mod sketches;
 pub mod visit;

@@ -34,11 +34,13 @@ pub struct EventDocument {
     pub fingerprint: String,
 }
 
-/// A soft campaign.
+/// A campaign.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CampaignDocument {
-    /// `soft`; other admissions come with later versions.
+    /// `soft` or `hard`; other admissions come with later versions.
     pub admission: String,
+    /// What holds now. Of a hard campaign on its way to another one it is the one that is safe: never less than what
+    /// could be granted.
     pub quota: u64,
     pub opens_at: Timestamp,
     pub closes_at: Option<Timestamp>,
@@ -49,6 +51,72 @@ pub struct CampaignDocument {
     pub closed: bool,
     pub created_at: Timestamp,
     pub fingerprint: String,
+    /// Of a hard campaign.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hard: Option<HardDocument>,
+}
+
+/// What a hard campaign has beside: its stock, and what is being done to it. Any process can finish what another began.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HardDocument {
+    pub phase: Phase,
+    /// 0: claims are confirmed at once.
+    pub hold_s: u64,
+    /// How long a process may say "sold out" from memory; frozen, because units that come back cool for twice as long.
+    pub interval_ms: u64,
+    /// The next number that was never issued; never lowered (docs/FAULTS.md A9).
+    pub next_unit: u64,
+    /// The quota that is wished; `quota` follows.
+    pub quota_target: u64,
+    /// Operations begun so far.
+    pub operations: u64,
+    pub running: Option<Operation>,
+    /// Changes of hours and pause so far, and how many of them every pool knows.
+    pub schedule: u64,
+    pub schedule_told: u64,
+}
+
+impl HardDocument {
+    /// Whether something is to be done to the pools before the record and they agree.
+    pub fn is_unfinished(&self, quota: u64) -> bool {
+        let on_the_way = matches!(self.phase, Phase::Filling | Phase::Closing | Phase::Removing);
+        on_the_way || self.running.is_some() || self.schedule_told < self.schedule || self.quota_target != quota
+    }
+}
+
+/// Where a hard campaign is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Its pools are being made. A pool that is missing in any later phase is lost, not new (docs/FAULTS.md F20).
+    Filling,
+    Ready,
+    Closing,
+    Closed,
+    /// Its pools are being forgotten.
+    Removing,
+    Removed,
+}
+
+/// A change of stock under way: planned whole before the first pool is touched, so that whoever goes on with it does the
+/// same.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Operation {
+    pub number: u64,
+    pub kind: OperationKind,
+    /// By shard: units to retire, or to bring back from the retired ones.
+    pub take: Vec<u64>,
+    /// New units: the first number, and how many.
+    pub first: u64,
+    pub fresh: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationKind {
+    Fill,
+    Raise,
+    Lower,
 }
 
 impl Document for EventDocument {

@@ -7,6 +7,9 @@ pub enum StoreError {
     /// may not have taken effect; asking again may help. The text is for logs.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// It was done, but is not replicated as far as promised: it may yet be lost. Asking again gives the truth.
+    #[error("done, but not confirmed: {0}")]
+    Unconfirmed(String),
     /// This process has as many calls under way as it allows itself. Nothing was sent.
     #[error("too many calls to the store are under way: {0}")]
     Overloaded(String),
@@ -21,6 +24,6 @@ pub enum StoreError {
 impl StoreError {
     /// True where the same call may succeed later without anybody mending anything.
     pub fn retry_may_help(&self) -> bool {
-        matches!(self, StoreError::Unavailable(_) | StoreError::Overloaded(_))
+        matches!(self, StoreError::Unavailable(_) | StoreError::Unconfirmed(_) | StoreError::Overloaded(_))
     }
 }

@@ -5,6 +5,7 @@ pub mod counters;
 pub mod deployment;
 pub mod documents;
 pub mod error;
+pub mod pools;
 pub mod records;
 
 use std::future::Future;
@@ -20,4 +21,5 @@ pub struct Stores {
     pub counters: Arc<dyn counters::Counters>,
     pub records: Arc<dyn records::Records>,
     pub deployment: Arc<dyn deployment::Deployment>,
+    pub pools: Arc<dyn pools::Pools>,
 }

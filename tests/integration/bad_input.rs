@@ -214,8 +214,13 @@ fn management() -> Vec<Case> {
             r#"{"admission":"soft","quota":1,"opens_at":"2026-01-02T00:00:00Z","closes_at":"2026-01-01T00:00:00Z"}"#,
         )
         .breaks("closes_at", "must be after opens_at"),
-        campaign(r#"{"admission":"hard","quota":1}"#).names_a_later_version("admission"),
-        campaign(r#"{"admission":"soft","quota":1,"hold_s":900}"#).names_a_later_version("hold_s"),
+        campaign(r#"{"admission":"packets","quota":1}"#).names_a_later_version("admission"),
+        campaign(r#"{"admission":"hard","quota":1,"packets":{}}"#).names_a_later_version("packets"),
+        campaign(r#"{"admission":"soft","quota":1,"hold_s":900}"#).breaks("hold_s", "belongs to hard campaigns"),
+        campaign(r#"{"admission":"hard","quota":1,"hold_s":2592001}"#).breaks("hold_s", "must be a whole number"),
+        campaign(r#"{"admission":"hard","quota":1,"shards":128}"#)
+            .breaks("shards", "must be a power of two from 1 to 64"),
+        campaign(r#"{"admission":"hard","quota":10000001}"#).breaks("quota", "must be at most 10000000"),
         campaign(r#"{"admission":"soft","quota":1,"price":3}"#).breaks("price", "is not a known field"),
         case(Method::PATCH, "/v1/campaigns/never", "{}").breaks("body", "must change something"),
         case(Method::PATCH, "/v1/campaigns/never", r#"{"quota":5}"#).is(404, "no-such-campaign"),

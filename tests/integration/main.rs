@@ -7,6 +7,7 @@
 
 mod accuracy;
 mod agreement;
+mod audit;
 mod bad_input;
 mod calls;
 mod contract;
@@ -15,6 +16,13 @@ mod durability;
 mod economy;
 mod endings;
 mod faults;
+mod gate;
+mod gate_proxies;
+mod hard;
+mod hard_answers;
+mod hard_claims;
+mod hard_faults;
+mod hard_proofs;
 mod harness;
 mod http;
 mod layouts;

@@ -151,8 +151,8 @@ pub async fn a_record_waits_for_its_replica(
     assert_eq!(put(0).await, Ok(Put::Written { version: 1 }));
     let replica = replica_of(ports, owner(ports, keys::record(kind, &id).slot).await).await;
     stop(replica);
-    assert!(matches!(put(1).await, Err(StoreError::Unavailable(_))), "written, but not replicated");
-    assert!(matches!(other_put(1).await, Err(StoreError::Unavailable(_))), "nor does the conflict stand for sure");
+    assert!(matches!(put(1).await, Err(StoreError::Unconfirmed(_))), "written, but not replicated");
+    assert!(matches!(other_put(1).await, Err(StoreError::Unconfirmed(_))), "nor does the conflict stand for sure");
     go_on(replica);
     eventually("a conflict that is replicated", async || match other_put(1).await {
         Ok(Put::Conflict(Some(record))) => record.version == 2,

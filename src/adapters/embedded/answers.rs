@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::rows::lock;
+use crate::domain::id::CampaignId;
 use crate::store::counters::{AnswerKey, Lease, Published, PublishedView};
 
 /// How long an answer stands unless a newer one comes.
@@ -16,6 +18,8 @@ const ATTENDANCE_MS: i64 = 60_000;
 #[derive(Default)]
 pub struct Answers {
     entries: Mutex<HashMap<AnswerKey, Entry>>,
+    /// Who looks after a campaign, and until when.
+    upkeep: Mutex<HashMap<CampaignId, (String, i64)>>,
 }
 
 #[derive(Default)]
@@ -74,8 +78,20 @@ impl Answers {
         u32::try_from(entry.attending.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether a holder may do a campaign's upkeep for a while.
+    pub fn hold_upkeep(&self, campaign: &CampaignId, holder: &str, now_ms: i64, hold: Duration) -> bool {
+        let mut upkeep = lock(&self.upkeep);
+        if upkeep.get(campaign).is_some_and(|(other, until_ms)| other != holder && *until_ms > now_ms) {
+            return false;
+        }
+        let until_ms = now_ms.saturating_add(hold.as_millis() as i64);
+        upkeep.insert(campaign.clone(), (holder.to_owned(), until_ms));
+        true
+    }
+
     /// Drops what has run out.
     pub fn sweep(&self, now_ms: i64) {
+        lock(&self.upkeep).retain(|_, (_, until_ms)| *until_ms > now_ms);
         lock(&self.entries).retain(|_, entry| {
             entry.published.take_if(|(_, until_ms)| *until_ms <= now_ms);
             entry.lease.take_if(|(_, until_ms)| *until_ms <= now_ms);

@@ -9,18 +9,24 @@
 //! who only *saw* a row in flight is answered one batch later than that flight.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::batch::{Batch, Content, Dirty};
 use super::file::File;
 use super::format::Key;
-use super::rows::{Durability, Row, Rows, Shard, lock};
+use super::pool_cells::{PoolCell, PoolCells, PoolState};
+use super::rows::{Durability, Rows, Shard, lock};
 use crate::store::error::StoreError;
 
-/// The rows, and the thread that keeps them on disk.
+/// How many entries of outboxes may be in memory only, per writer that may wait. More than a disk that works ever sees
+/// together; one takes some hundred bytes.
+const ENTRIES_PER_WAITER: usize = 16;
+
+/// The rows and pools, and the thread that keeps them on disk.
 pub struct Committer {
     shared: Arc<Shared>,
     /// One per waiter: the bound on how many may wait.
@@ -30,7 +36,9 @@ pub struct Committer {
 }
 
 struct Shared {
-    rows: Rows,
+    content: Content,
+    /// Entries of outboxes that are in memory only.
+    entries: AtomicUsize,
     queue: Mutex<Queue>,
     wake: Condvar,
     /// Why the last commit failed; None while the disk works.
@@ -39,7 +47,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    dirty: Vec<Key>,
+    dirty: Vec<Dirty>,
     waiters: Vec<Waiter>,
     /// Rows to write though nobody waits: expired ones, and at the end.
     urged: bool,
@@ -52,10 +60,12 @@ struct Waiter {
 }
 
 impl Committer {
-    /// Starts the thread on a file whose rows these are.
-    pub fn start(file: File, rows: Rows, waiters_max: usize) -> io::Result<Self> {
-        let shared = Shared { rows, queue: Mutex::default(), wake: Condvar::new(), fault: Mutex::default() };
-        let shared = Arc::new(shared);
+    /// Starts the thread on a file whose content this is.
+    pub fn start(file: File, content: Content, waiters_max: usize) -> io::Result<Self> {
+        let dirty: Vec<Dirty> = content.pools.going().into_iter().map(Dirty::Pool).collect();
+        let queue = Mutex::new(Queue { urged: !dirty.is_empty(), dirty, ..Queue::default() });
+        let (wake, entries, fault) = (Condvar::new(), AtomicUsize::new(0), Mutex::default());
+        let shared = Arc::new(Shared { content, entries, queue, wake, fault });
         let of_thread = Ended(shared.clone());
         let thread = std::thread::Builder::new().name("embedded commit".to_owned());
         let thread = thread.spawn(move || run(&of_thread.0, file))?;
@@ -64,7 +74,11 @@ impl Committer {
     }
 
     pub fn rows(&self) -> &Rows {
-        &self.shared.rows
+        &self.shared.content.rows
+    }
+
+    pub fn pools(&self) -> &PoolCells {
+        &self.shared.content.pools
     }
 
     /// Changes one row and waits until the disk has all that `change` did and saw. `change` gets the locked part of the
@@ -76,24 +90,43 @@ impl Committer {
     ) -> Result<T, StoreError> {
         let slot = self.slot()?;
         let (value, committed) = {
-            let mut shard = self.shared.rows.shard(key);
+            let mut shard = self.shared.content.rows.shard(key);
             let (value, durability) = change(&mut shard)?;
             if durability == Durability::Stored {
                 return Ok(value);
             }
-            let queued = (durability == Durability::Queued).then(|| key.clone());
+            let queued = (durability == Durability::Queued).then(|| Dirty::Row(key.clone()));
             (value, self.wait_in_queue(queued, slot)?)
         };
-        match committed.await {
-            Ok(result) => result.map(|()| value),
-            Err(_) => Err(closed()),
-        }
+        committed.await.unwrap_or_else(|_| Err(closed())).map(|()| value)
     }
 
-    /// Admits one writer. While the disk refuses, rows stay dirty without a waiter, so they are bounded too.
+    /// As `write`, for a pool.
+    pub async fn write_pool<T>(
+        &self,
+        cell: &Arc<PoolCell>,
+        change: impl FnOnce(&mut PoolState) -> Result<(T, Durability), StoreError>,
+    ) -> Result<T, StoreError> {
+        let slot = self.slot()?;
+        let (value, committed) = {
+            let mut pool = cell.lock();
+            let before = pool.entries();
+            let (value, durability) = change(&mut pool)?;
+            self.shared.entries.fetch_add(pool.entries() - before, Ordering::Relaxed);
+            if durability == Durability::Stored {
+                return Ok(value);
+            }
+            let queued = (durability == Durability::Queued).then(|| Dirty::Pool(cell.clone()));
+            (value, self.wait_in_queue(queued, slot)?)
+        };
+        committed.await.unwrap_or_else(|_| Err(closed())).map(|()| value)
+    }
+
+    /// Admits one writer. While the disk refuses, rows and entries stay dirty without a waiter, so they are bounded too.
     fn slot(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+        let entries = self.shared.entries.load(Ordering::Relaxed);
         let mut queue = lock(&self.shared.queue);
-        if queue.dirty.len() >= self.waiters_max {
+        if queue.dirty.len() >= self.waiters_max || entries >= ENTRIES_PER_WAITER * self.waiters_max {
             queue.urged = true;
             self.shared.wake.notify_one();
         } else if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
@@ -104,7 +137,7 @@ impl Committer {
 
     fn wait_in_queue(
         &self,
-        queued: Option<Key>,
+        queued: Option<Dirty>,
         slot: OwnedSemaphorePermit,
     ) -> Result<oneshot::Receiver<Result<(), StoreError>>, StoreError> {
         let (answer, committed) = oneshot::channel();
@@ -120,9 +153,9 @@ impl Committer {
 
     /// Removes expired rows, from memory at once for readers and from the file with the next commit.
     pub fn sweep(&self, now_ms: i64) {
-        let expired = self.shared.rows.sweep(now_ms);
+        let expired = self.shared.content.rows.sweep(now_ms);
         let mut queue = lock(&self.shared.queue);
-        queue.dirty.extend(expired);
+        queue.dirty.extend(expired.into_iter().map(Dirty::Row));
         queue.urged = true;
         self.shared.wake.notify_one();
     }
@@ -169,16 +202,19 @@ fn run(shared: &Shared, mut file: File) {
     loop {
         let queue = next_batch(shared);
         let closing = queue.closing;
-        let batch = snapshot(&shared.rows, queue.dirty);
-        let result = if batch.is_empty() { Ok(()) } else { file.write(&batch) };
-        let answer = match result {
-            Ok(()) => {
-                settle(&shared.rows, batch);
+        let rows = &shared.content.rows;
+        let mut batch = Batch::take(rows, queue.dirty);
+        let broken = batch.broken.take();
+        let answer = match batch.write(&mut file) {
+            Ok(gone) => {
+                let settled = batch.settle(rows, gone);
+                shared.entries.fetch_sub(settled.entries, Ordering::Relaxed);
+                go_on(shared, settled.again);
                 recovered(shared);
-                Ok(())
+                broken.map_or(Ok(()), Err)
             }
             Err(error) => {
-                requeue(shared, batch);
+                lock(&shared.queue).dirty.extend(batch.unsettle(rows));
                 Err(failed(shared, &error))
             }
         };
@@ -201,29 +237,11 @@ fn next_batch(shared: &Shared) -> Queue {
     std::mem::replace(&mut *queue, Queue { closing, ..Queue::default() })
 }
 
-/// The bytes of each dirty row, as they are now.
-fn snapshot(rows: &Rows, dirty: Vec<Key>) -> Vec<(Key, Option<Bytes>)> {
-    let take = |key: Key| {
-        let value = rows.shard(&key).get_mut(&key).map(Row::snapshot)?;
-        Some((key, value))
-    };
-    dirty.into_iter().filter_map(take).collect()
-}
-
-fn settle(rows: &Rows, batch: Vec<(Key, Option<Bytes>)>) {
-    for (key, value) in batch {
-        let mut shard = rows.shard(&key);
-        if shard.get_mut(&key).is_some_and(|row| row.settle(value)) {
-            shard.remove(&key);
-        }
-    }
-}
-
-/// After a failed commit: what was in flight is dirty again, and goes with the next one.
-fn requeue(shared: &Shared, batch: Vec<(Key, Option<Bytes>)>) {
-    let in_flight = |key: &Key| shared.rows.shard(key).get_mut(key).is_some_and(Row::unsettle);
-    let again: Vec<Key> = batch.into_iter().map(|(key, _)| key).filter(|key| in_flight(key)).collect();
-    lock(&shared.queue).dirty.extend(again);
+/// Removals that are not at their end need no caller.
+fn go_on(shared: &Shared, again: Vec<Dirty>) {
+    let mut queue = lock(&shared.queue);
+    queue.urged |= !again.is_empty();
+    queue.dirty.extend(again);
 }
 
 fn recovered(shared: &Shared) {

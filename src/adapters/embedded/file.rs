@@ -5,9 +5,10 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable};
+use redb::{TableDefinition, TableError, WriteTransaction};
 
-use super::format::{Key, SCHEMA_ROW, Table};
+use super::format::{self, Key, SCHEMA_ROW, Table};
 use crate::store::deployment::SCHEMA;
 
 const FILE_NAME: &str = "headcount.redb";
@@ -16,6 +17,9 @@ const LOCK_NAME: &str = "headcount.lock";
 /// redb's page cache. All rows are in memory already, so it only serves the inner pages of the trees that commits walk;
 /// its default, 1 GiB, would hold everything twice.
 const CACHE_BYTES: usize = 32 << 20;
+
+/// So many rows of a removed pool one commit deletes, so that others do not wait long for it.
+const CLEARED_MAX: usize = 4096;
 
 /// Why a folder cannot be opened. Each says what to do: the text is the program's last line.
 #[derive(Debug, thiserror::Error)]
@@ -126,11 +130,15 @@ impl File {
         Self { opener, database: None, _folder: None }
     }
 
-    /// Every row but the schema's. An error names the file's fault, not a row's: rows are judged when they are used.
+    /// Every row but the schema's and the entries of outboxes, which nobody needs in memory. An error names the file's fault, not a row's: rows are judged when they are used.
     pub fn read_all(&mut self) -> Result<Vec<(Key, Bytes)>, redb::Error> {
+        self.read(Table::ALL.into_iter().filter(|table| *table != Table::PoolLog))
+    }
+
+    pub fn read(&mut self, tables: impl IntoIterator<Item = Table>) -> Result<Vec<(Key, Bytes)>, redb::Error> {
         let transaction = self.database()?.begin_read()?;
         let mut rows = Vec::new();
-        for table in Table::ALL {
+        for table in tables {
             let opened = match transaction.open_table(definition(table)) {
                 Ok(opened) => opened,
                 Err(TableError::TableDoesNotExist(_)) => continue,
@@ -150,14 +158,24 @@ impl File {
     /// Writes a batch and returns when the disk has it: all of it or nothing. None deletes a row. After an error the
     /// batch may be on disk or not, and the next call opens the file again.
     pub fn write(&mut self, batch: &[(Key, Option<Bytes>)]) -> Result<(), redb::Error> {
-        let written = self.try_write(batch);
+        self.write_and_clear(batch, &[]).map(drop)
+    }
+
+    /// As `write`, and deletes some rows of these pools: claims and entries first, the head with the last of them.
+    /// Answers for each whether nothing is left.
+    pub fn write_and_clear(
+        &mut self,
+        batch: &[(Key, Option<Bytes>)],
+        pools: &[&str],
+    ) -> Result<Vec<bool>, redb::Error> {
+        let written = self.try_write(batch, pools);
         if written.is_err() {
             self.database = None;
         }
         written
     }
 
-    fn try_write(&mut self, batch: &[(Key, Option<Bytes>)]) -> Result<(), redb::Error> {
+    fn try_write(&mut self, batch: &[(Key, Option<Bytes>)], pools: &[&str]) -> Result<Vec<bool>, redb::Error> {
         let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         for table in Table::ALL {
@@ -173,7 +191,9 @@ impl File {
                 };
             }
         }
-        Ok(transaction.commit()?)
+        let gone = pools.iter().map(|pool| clear(&transaction, pool)).collect::<Result<_, redb::Error>>()?;
+        transaction.commit()?;
+        Ok(gone)
     }
 
     fn schema(&mut self) -> Result<Option<Vec<u8>>, redb::Error> {
@@ -196,6 +216,20 @@ impl File {
             none => Ok(none.insert((self.opener)()?)),
         }
     }
+}
+
+fn clear(transaction: &WriteTransaction, pool: &str) -> Result<bool, redb::Error> {
+    let mut left = CLEARED_MAX;
+    let range = format::pool_range(pool);
+    for table in [Table::Claims, Table::PoolLog] {
+        let mut opened = transaction.open_table(definition(table))?;
+        let found = opened.extract_from_if(&*range.start..&*range.end, |_, _| true)?.take(left);
+        left -= found.map(|row| row.map(drop)).collect::<Result<Vec<()>, _>>()?.len();
+    }
+    if left > 0 {
+        transaction.open_table(definition(Table::Pools))?.remove(pool)?;
+    }
+    Ok(left > 0)
 }
 
 fn definition(table: Table) -> TableDefinition<'static, &'static str, &'static [u8]> {

@@ -5,19 +5,27 @@
 //! | `sketches` | `<subject>␟<id>␟<generation>␟<period>␟<position>` | i64 expiry, then the sketch as Redis would store it |
 //! | `layouts` | `<subject>␟<id>␟<generation>␟<period>` | i64 expiry, u16 coarsest, u16 finest shard count |
 //! | `records` | `event␟<id>` or `campaign␟<id>` | u64 version, then the document |
+//! | `pools` | `<campaign>␟<position>` | the pool's head: JSON, see `pool_head.rs` |
+//! | `claims` | `<campaign>␟<position>␟<user key, hex>` | the claim's text, see `ClaimRecord` |
+//! | `pool_log` | `<campaign>␟<position>␟<index, 16 hex digits>` | an entry of the outbox: JSON, see `pool_head.rs` |
 //! | `deployment` | `schema`, `hash_key`, `facts` | u32; 16 bytes; u32 schema, u64 fingerprint, zone |
 //!
 //! `<subject>` is `e` for an event, `c` for the claimants of a campaign; ␟ is 0x1F, which ids cannot contain.
+//! The user key is 32 hex digits. Nothing takes entries out of `pool_log` yet but the removal of their pool.
 //! An expiry is in milliseconds since 1970; `i64::MAX` says never.
 //!
 //! Example: `e␟site␟1␟d2015-05-17␟64` is the shard that starts at position 64 of event `site` on that day.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::domain::counter::{Counter, SketchAddress, Subject};
+use crate::domain::quota::claim::UserKey;
 use crate::domain::ring::{Layout, Shards};
 use crate::store::deployment::Facts;
+use crate::store::pools::PoolAddress;
 use crate::store::records::{Record, RecordKind};
 
 /// The tables of the file. The order is also that of rows in memory.
@@ -27,10 +35,21 @@ pub enum Table {
     Layouts,
     Records,
     Deployment,
+    Pools,
+    Claims,
+    PoolLog,
 }
 
 impl Table {
-    pub const ALL: [Table; 4] = [Table::Sketches, Table::Layouts, Table::Records, Table::Deployment];
+    pub const ALL: [Table; 7] = [
+        Table::Sketches,
+        Table::Layouts,
+        Table::Records,
+        Table::Deployment,
+        Table::Pools,
+        Table::Claims,
+        Table::PoolLog,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -38,12 +57,20 @@ impl Table {
             Table::Layouts => "layouts",
             Table::Records => "records",
             Table::Deployment => "deployment",
+            Table::Pools => "pools",
+            Table::Claims => "claims",
+            Table::PoolLog => "pool_log",
         }
     }
 
     /// Whether its rows begin with an expiry.
     fn expires(self) -> bool {
         matches!(self, Table::Sketches | Table::Layouts)
+    }
+
+    /// Whether its rows are parts of pools, which are in memory as a whole and not row by row.
+    pub fn is_of_pools(self) -> bool {
+        matches!(self, Table::Pools | Table::Claims | Table::PoolLog)
     }
 }
 
@@ -82,6 +109,26 @@ impl Key {
         Self { table: Table::Deployment, text: "facts".into() }
     }
 
+    /// The head of a pool, whose text `pool_text` gives.
+    pub fn pool(pool: &str) -> Self {
+        Self { table: Table::Pools, text: pool.into() }
+    }
+
+    pub fn claim(pool: &str, user: UserKey) -> Self {
+        Self { table: Table::Claims, text: format!("{pool}{SEPARATOR}{}", user_text(user)).into() }
+    }
+
+    /// Padded, so that the order of texts is that of indexes.
+    pub fn pool_log(pool: &str, index: u64) -> Self {
+        Self { table: Table::PoolLog, text: format!("{pool}{SEPARATOR}{index:016x}").into() }
+    }
+
+    /// The pool and the user of a claim; None for any other row.
+    pub fn claim_parts(&self) -> Option<(&str, UserKey)> {
+        let (pool, user) = self.text.rsplit_once(SEPARATOR)?;
+        (self.table == Table::Claims).then_some((pool, user_of(user)?))
+    }
+
     /// The id of a record of this kind; None for any other row.
     pub fn record_id(&self, kind: RecordKind) -> Option<&str> {
         let (prefix, id) = self.text.split_once(SEPARATOR)?;
@@ -92,6 +139,27 @@ impl Key {
     pub fn describe(&self) -> String {
         format!("{}: {}", self.table.name(), self.text.replace(SEPARATOR, "|"))
     }
+}
+
+/// How a pool's rows begin, and what it is called in memory.
+pub fn pool_text(address: &PoolAddress) -> Box<str> {
+    format!("{}{SEPARATOR}{}", address.campaign.as_str(), address.position.get()).into()
+}
+
+/// All texts of claims or log entries of a pool lie between these.
+pub fn pool_range(pool: &str) -> Range<String> {
+    // The character after the separator, which no id contains either.
+    format!("{pool}{SEPARATOR}")..format!("{pool}\u{20}")
+}
+
+pub fn user_text(user: UserKey) -> String {
+    format!("{:032x}", u128::from_be_bytes(user.0))
+}
+
+pub fn user_of(text: &str) -> Option<UserKey> {
+    let digits = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;
+    Some(UserKey(number.to_be_bytes()))
 }
 
 fn counter_text(counter: &Counter) -> String {
@@ -206,6 +274,34 @@ mod tests {
         assert_eq!(Key::record(RecordKind::Event, "site").record_id(RecordKind::Event), Some("site"));
         assert_eq!(Key::record(RecordKind::Event, "site").record_id(RecordKind::Campaign), None);
         assert_eq!(Key::facts().describe(), "deployment: facts");
+
+        let address = PoolAddress { campaign: CampaignId::new("sale").unwrap(), position: address.position };
+        let (pool, user) = (pool_text(&address), UserKey([0xab; 16]));
+        assert_eq!(Key::pool(&pool).describe(), "pools: sale|64");
+        let claim = Key::claim(&pool, user);
+        assert_eq!(claim.describe(), "claims: sale|64|abababababababababababababababab");
+        assert_eq!(claim.claim_parts(), Some((&*pool, user)));
+        assert_eq!(Key::pool_log(&pool, 255).describe(), "pool_log: sale|64|00000000000000ff");
+    }
+
+    #[test]
+    fn a_pools_rows_are_found_and_no_others() {
+        let address = |campaign: &str, position| PoolAddress {
+            campaign: CampaignId::new(campaign).unwrap(),
+            position: Position::new(position).unwrap(),
+        };
+        let pool = pool_text(&address("sale", 6));
+        let range = pool_range(&pool);
+        for inside in [Key::claim(&pool, UserKey([0; 16])), Key::claim(&pool, UserKey([0xff; 16]))] {
+            assert!(range.contains(&inside.text.to_string()));
+        }
+        for (campaign, position) in [("sale", 64), ("sale", 5), ("sale2", 6), ("sal", 6)] {
+            let other = Key::claim(&pool_text(&address(campaign, position)), UserKey([0; 16]));
+            assert!(!range.contains(&other.text.to_string()), "{}", other.describe());
+        }
+        for foreign in ["", "+f", "ABABABABABABABABABABABABABABABAB", "+babababababababababababababababa"] {
+            assert_eq!(user_of(foreign), None, "{foreign}");
+        }
     }
 
     #[test]

@@ -14,6 +14,12 @@
 //! A commit costs one fsync however many writers wait for it (a few hundred commits a second, 64 full sketches in
 //! 2 ms), so throughput rises with the load. Why whole sketches and not single registers: `docs/decisions/0003`.
 //!
+//! # Pools
+//!
+//! The units of exact campaigns are the pure state machine of `domain/quota/`, run here as it is. A pool is a row to the
+//! thread above, except that its bytes are many rows of the file, which one commit writes together (`pool_cells.rs`).
+//! Its readers wait as its writers do.
+//!
 //! # The folder
 //!
 //! `headcount.redb` is the file; `headcount.lock` is locked by the one process that has it open. Tables and rows are in
@@ -27,26 +33,38 @@
 //! - The file is none of redb's, or newer than this program: `open` fails with a sentence.
 
 mod answers;
+mod batch;
 mod commit;
 mod counters;
 mod deployment;
 pub mod file;
 mod format;
+mod pool_cells;
+mod pool_head;
+mod pool_runs;
+mod pools;
+#[cfg(test)]
+mod pools_crash;
+#[cfg(test)]
+mod pools_tests;
 mod records;
 mod rows;
+#[cfg(test)]
+mod test_disk;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use self::answers::Answers;
+use self::batch::Content;
 use self::commit::Committer;
 use self::file::{File, Folder, OpenError};
-use self::rows::Rows;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
 use crate::store::Stores;
@@ -75,6 +93,8 @@ pub struct EmbeddedStore {
     answers: Answers,
     clock: Clock,
     config: EmbeddedConfig,
+    /// The latest time that a pool was told, in microseconds: for pools the clock never goes back.
+    told_us: AtomicI64,
     /// Never raised: what was acknowledged is on this disk, and stays.
     changes: watch::Sender<u64>,
 }
@@ -84,26 +104,27 @@ impl EmbeddedStore {
     pub fn open(config: EmbeddedConfig, clock: Clock, tasks: Tasks) -> Result<Arc<Self>, OpenError> {
         let folder = Folder::lock(&config.dir)?;
         let (file, rows) = File::open(folder)?;
-        Self::start(file, Rows::new(rows), config, clock, &tasks)
+        Self::start(file, Content::new(rows), config, clock, &tasks)
     }
 
     fn start(
         file: File,
-        rows: Rows,
+        content: Content,
         config: EmbeddedConfig,
         clock: Clock,
         tasks: &Tasks,
     ) -> Result<Arc<Self>, OpenError> {
-        let committer = Committer::start(file, rows, config.waiters_max).map_err(OpenError::Thread)?;
+        let committer = Committer::start(file, content, config.waiters_max).map_err(OpenError::Thread)?;
         let sweep_interval = config.sweep_interval;
         let answers = Answers::default();
-        let store = Arc::new(Self { committer, answers, clock, config, changes: watch::Sender::new(0) });
+        let (told_us, changes) = (AtomicI64::new(0), watch::Sender::new(0));
+        let store = Arc::new(Self { committer, answers, clock, config, told_us, changes });
         tasks.spawn("embedded sweep", sweep(Arc::downgrade(&store), sweep_interval, tasks.stop_signal()));
         Ok(store)
     }
 
     pub fn stores(self: &Arc<Self>) -> Stores {
-        Stores { counters: self.clone(), records: self.clone(), deployment: self.clone() }
+        Stores { counters: self.clone(), records: self.clone(), deployment: self.clone(), pools: self.clone() }
     }
 
     /// Commits what is left and closes the file; later writes are refused. For the end of the program: everything

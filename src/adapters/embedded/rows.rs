@@ -54,12 +54,31 @@ enum Live {
     Gone,
 }
 
+/// Where a row, or a pool, is between two commits.
 #[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+pub enum Phase {
     #[default]
     Clean,
     Dirty,
     InFlight,
+}
+
+impl Phase {
+    /// What a caller that changed nothing must wait for.
+    pub fn seen(self) -> Durability {
+        if self == Phase::Clean { Durability::Stored } else { Durability::Awaited }
+    }
+
+    /// Something changed: what its author must do.
+    pub fn dirtied(&mut self) -> Durability {
+        let before = std::mem::replace(self, Phase::Dirty);
+        if before == Phase::Dirty { Durability::Awaited } else { Durability::Queued }
+    }
+
+    /// A commit failed. True if what was in flight must be queued again (not where somebody has queued it meanwhile).
+    pub fn unsettle(&mut self) -> bool {
+        std::mem::replace(self, Phase::Dirty) == Phase::InFlight
+    }
 }
 
 /// What a writer must do before it may answer.
@@ -146,12 +165,11 @@ impl Row {
 
     /// What a caller that changed nothing must wait for.
     pub fn seen(&self) -> Durability {
-        if self.phase == Phase::Clean { Durability::Stored } else { Durability::Awaited }
+        self.phase.seen()
     }
 
     fn dirtied(&mut self) -> Durability {
-        let before = std::mem::replace(&mut self.phase, Phase::Dirty);
-        if before == Phase::Dirty { Durability::Awaited } else { Durability::Queued }
+        self.phase.dirtied()
     }
 
     /// The bytes to write, None to delete; the row is in flight until `settle`.
@@ -181,7 +199,7 @@ impl Row {
 
     /// A commit failed. True if the row must be queued again (it is not where somebody wrote it meanwhile).
     pub fn unsettle(&mut self) -> bool {
-        std::mem::replace(&mut self.phase, Phase::Dirty) == Phase::InFlight
+        self.phase.unsettle()
     }
 
     /// Removes what has expired, drops what is cold.
@@ -231,7 +249,8 @@ impl Rows {
                 key.text.hash(&mut hasher);
                 lock(&self.counters[hasher.finish() as usize % COUNTER_SHARDS])
             }
-            Table::Records | Table::Deployment => self.directory(),
+            // Parts of pools are never here: `batch.rs` keeps them apart.
+            Table::Records | Table::Deployment | Table::Pools | Table::Claims | Table::PoolLog => self.directory(),
         }
     }
 

@@ -1,18 +1,15 @@
 //! What only the embedded store promises, or what needs a clock or a disk of the test's own. What every store promises
 //! is in `tests/integration/contract.rs`.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use redb::{Builder, StorageBackend};
 
 use super::file::File;
 use super::format::{Key, Table};
-use super::rows::Rows;
+use super::test_disk::Disk;
 use super::{EmbeddedConfig, EmbeddedStore, OpenError};
 use crate::domain::counter::{Counter, SketchAddress, Subject};
 use crate::domain::element::Element;
@@ -48,62 +45,6 @@ fn open(dir: &std::path::Path, clock: &Clock) -> Arc<EmbeddedStore> {
 async fn users(store: &EmbeddedStore, address: &SketchAddress) -> Option<u64> {
     let blob = store.read(std::slice::from_ref(address)).await.remove(0).unwrap()?;
     Some(wire::decode(&blob).unwrap().estimate().unwrap().round() as u64)
-}
-
-/// A disk in memory that can be full.
-#[derive(Clone, Debug, Default)]
-struct Disk {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    full: Arc<AtomicBool>,
-}
-
-impl Disk {
-    fn room(&self) -> Result<(), io::Error> {
-        let full = self.full.load(Ordering::SeqCst);
-        if full { Err(io::Error::from(io::ErrorKind::StorageFull)) } else { Ok(()) }
-    }
-
-    /// A store on this disk; its rows are those that the disk has.
-    fn store(&self, clock: &Clock, waiters_max: usize) -> Arc<EmbeddedStore> {
-        let disk = self.clone();
-        let file = File::with_opener(Box::new(move || Builder::new().create_with_backend(disk.clone())));
-        let config = EmbeddedConfig { waiters_max, ..EmbeddedConfig::new("memory") };
-        EmbeddedStore::start(file, Rows::new([]), config, clock.clone(), &Tasks::new()).unwrap()
-    }
-
-    fn rows(&self) -> Vec<(Key, Bytes)> {
-        let disk = self.clone();
-        File::with_opener(Box::new(move || Builder::new().create_with_backend(disk.clone()))).read_all().unwrap()
-    }
-}
-
-impl StorageBackend for Disk {
-    fn len(&self) -> Result<u64, io::Error> {
-        Ok(self.bytes.lock().unwrap().len() as u64)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
-        let start = offset as usize;
-        out.copy_from_slice(&self.bytes.lock().unwrap()[start..start + out.len()]);
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), io::Error> {
-        self.room()?;
-        self.bytes.lock().unwrap().resize(len as usize, 0);
-        Ok(())
-    }
-
-    fn sync_data(&self) -> Result<(), io::Error> {
-        self.room()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
-        self.room()?;
-        let start = offset as usize;
-        self.bytes.lock().unwrap()[start..start + data.len()].copy_from_slice(data);
-        Ok(())
-    }
 }
 
 #[tokio::test]
@@ -183,7 +124,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     let site = address("site");
     store.add(&site, &elements(0..10), None).await.unwrap();
 
-    disk.full.store(true, Ordering::SeqCst);
+    disk.fill(true);
     let refused = StoreError::Refused("the disk is full".to_owned());
     assert_eq!(store.add(&site, &elements(10..20), None).await, Err(refused.clone()));
     // What is in memory only was promised to nobody, and is shown to nobody: also a write that finds nothing to do fails.
@@ -194,7 +135,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     assert_eq!(store.list(RecordKind::Event, None, 10).await.unwrap().ids, [""; 0]);
     assert!(!store.health().nodes[0].up);
 
-    disk.full.store(false, Ordering::SeqCst);
+    disk.fill(false);
     store.add(&site, &elements(20..21), None).await.unwrap();
     assert!(store.health().nodes[0].up);
     assert_eq!(users(&store, &site).await, Some(21), "what was dirty went to disk with it");
@@ -208,7 +149,7 @@ async fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
 async fn while_the_disk_refuses_what_waits_for_it_is_bounded() {
     let disk = Disk::default();
     let store = disk.store(&Clock::settable(noon()), 3);
-    disk.full.store(true, Ordering::SeqCst);
+    disk.fill(true);
     let mut answers = Vec::new();
     for i in 0..10 {
         answers.push(store.add(&address(&format!("e{i}")), &elements(0..1), None).await.unwrap_err());
@@ -218,7 +159,7 @@ async fn while_the_disk_refuses_what_waits_for_it_is_bounded() {
     let turned_away = answers[3..].iter().filter(|error| matches!(error, StoreError::Overloaded(_))).count();
     assert!(turned_away >= 4, "{answers:?}");
 
-    disk.full.store(false, Ordering::SeqCst);
+    disk.fill(false);
     let recovered = async {
         while store.add(&address("e0"), &elements(0..1), None).await.is_err() {
             tokio::task::yield_now().await;

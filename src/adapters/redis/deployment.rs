@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::confirm::{Confirm, Confirmed};
 use super::counters::read_time;
 use super::keys::{self, REGISTRY_BUCKETS};
-use super::records::confirmed;
 use super::reply::{Command, Reply};
 use super::router::{Call, Router};
 use super::scripts;
@@ -20,11 +20,12 @@ use crate::store::error::StoreError;
 
 pub struct RedisDeployment {
     router: Arc<Router>,
+    confirm: Arc<Confirm>,
 }
 
 impl RedisDeployment {
-    pub fn new(router: Arc<Router>) -> Self {
-        Self { router }
+    pub fn new(router: Arc<Router>, confirm: Arc<Confirm>) -> Self {
+        Self { router, confirm }
     }
 
     async fn key(&self, proposed: [u8; 16]) -> Result<[u8; 16], StoreError> {
@@ -35,7 +36,9 @@ impl RedisDeployment {
         }
         let hex: String = proposed.iter().map(|byte| format!("{byte:02x}")).collect();
         let script = scripts::HASH_KEY.call([&key].into_iter()).arg(hex);
-        let key_again = confirmed(&self.router, key.slot, script.clone(), script, true).await?;
+        let touch = script.clone();
+        let write = Confirmed { role: Role::Confirm, slot: key.slot, script, touch, repeatable: true };
+        let key_again = self.confirm.run(write).await?;
         let text = key_again.into_bytes()?.unwrap_or_default();
         let read = std::str::from_utf8(&text).ok().and_then(HashKey::from_hex);
         read.map(|key| *key.as_bytes())

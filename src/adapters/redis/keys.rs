@@ -27,6 +27,10 @@
 //! | `re` `rk` | sorted set | position 64·bucket | registry: ids that have a record, each behind a `=` |
 //! | `rf` | hash | position 64·bucket | the deployment's facts, one copy per bucket |
 //! | `h` | string | position 0 | the deployment's hash key, 32 hex digits |
+//! | `xs` `xp` `xc` `xd` `xk` `xl` `xr` | | its position | a campaign's pool: state, pool, claims, deadlines, cooling, log, retired (lua/pool_prelude.lua) |
+//! | `xg` | string | its position | published claimants of a pool: `incarnation/run/log id`, a line's end, 8 bytes a user |
+//! | `xb` | string | its position | lease of who builds them |
+//! | `xu` | string | position 0 | lease of a campaign's upkeep: its holder |
 //! | `t` | string | any | inputs of a merge; gone when its script ends |
 //!
 //! All keys of one event and position share a slot, whatever the period.
@@ -35,8 +39,10 @@ use bytes::Bytes;
 
 use super::tags::{Tag, tag};
 use crate::domain::counter::{Counter, SketchAddress, Subject};
+use crate::domain::id::CampaignId;
 use crate::domain::ring::{POSITIONS, Position, phase};
 use crate::store::counters::AnswerKey;
+use crate::store::pools::PoolAddress;
 use crate::store::records::RecordKind;
 
 /// Ends each part of a key; ids cannot contain it.
@@ -98,6 +104,28 @@ pub fn hash_key() -> Key {
     build(tag(Position::FIRST, 0), "h", "")
 }
 
+/// The seven keys of a pool, in the order in which its scripts name them: the state first, the log at `LOG`.
+pub fn pool(address: &PoolAddress) -> [Key; 7] {
+    ["xs", "xp", "xc", "xd", "xk", "xl", "xr"].map(|kind| of_pool(kind, address))
+}
+
+/// Places in `pool`.
+pub const STATE: usize = 0;
+pub const CLAIMS: usize = 2;
+pub const LOG: usize = 5;
+
+pub fn pool_claimants(address: &PoolAddress) -> Key {
+    of_pool("xg", address)
+}
+
+pub fn pool_claimants_lease(address: &PoolAddress) -> Key {
+    of_pool("xb", address)
+}
+
+pub fn upkeep_lease(campaign: &CampaignId) -> Key {
+    of_pool("xu", &PoolAddress { campaign: campaign.clone(), position: Position::FIRST })
+}
+
 /// Keys of one merge, all in one slot and used by nobody else. `place` (any number) chooses where on the cluster.
 pub fn temporary(place: u64, nonce: u64, count: usize) -> Vec<Key> {
     // The remainder is below 1024, so it fits and is a position.
@@ -128,6 +156,12 @@ fn of_counter(kind: &str, counter: &Counter, position: Position) -> Key {
 
 fn of_answer(kind: &str, key: &AnswerKey) -> Key {
     of_subject(kind, &key.subject, Position::FIRST, key.generation, &key.question)
+}
+
+/// The tag tells the position: no two positions of a campaign share one.
+fn of_pool(kind: &str, address: &PoolAddress) -> Key {
+    let id = address.campaign.as_str();
+    build(tag(address.position, phase(id)), kind, id)
 }
 
 fn of_subject(
@@ -178,6 +212,7 @@ mod tests {
             position: Position::new(position).unwrap(),
         };
         let answer = AnswerKey { subject: event.subject.clone(), generation: 7, question: "d2015-05-17".into() };
+        let shard = PoolAddress { campaign: CampaignId::new("site").unwrap(), position: Position::new(960).unwrap() };
         let keys = [
             sketch(&at(&event, 0)),
             sketch(&at(&event, 960)),
@@ -195,6 +230,11 @@ mod tests {
             facts(1),
             hash_key(),
             temporary(5, 255, 2)[1].clone(),
+            pool(&shard)[STATE].clone(),
+            pool(&shard)[LOG].clone(),
+            pool_claimants(&shard),
+            pool_claimants_lease(&shard),
+            upkeep_lease(&shard.campaign),
         ];
         let texts: Vec<String> = keys.iter().map(text).collect();
         assert_eq!(
@@ -215,7 +255,12 @@ mod tests {
                 "hc:{e}:rk:",
                 "hc:{nd}:rf:",
                 "hc:{ru}:h:",
-                "hc:{8f}:t:00000000000000ff|1"
+                "hc:{8f}:t:00000000000000ff|1",
+                "hc:{9}:xs:site",
+                "hc:{9}:xl:site",
+                "hc:{9}:xg:site",
+                "hc:{9}:xb:site",
+                "hc:{b3}:xu:site",
             ]
         );
     }

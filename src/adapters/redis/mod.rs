@@ -2,7 +2,11 @@
 //!
 //! ```text
 //! counters.rs  records.rs  deployment.rs     the ports: which commands, in which slot
+//! pools.rs  pool_steps.rs  pool_answers.rs   the same for exact campaigns: a script for each step
+//! claimants.rs                               who has claimed
 //!        │   keys.rs  tags.rs  scripts.rs    what keys and scripts are called
+//!        ▼
+//! confirm.rs  replicas.rs                    scripts whose answer waits for the replicas
 //!        ▼
 //! router.rs                                  to the slot's owner, through MOVED, ASK and their kind
 //!        │
@@ -17,11 +21,18 @@
 pub mod address;
 pub mod breaker;
 pub mod chance;
+pub mod claimants;
+pub mod confirm;
+pub mod convoy;
 pub mod counters;
 pub mod deployment;
 pub mod keys;
 pub mod node;
+pub mod pool_answers;
+pub mod pool_steps;
+pub mod pools;
 pub mod records;
+pub mod replicas;
 pub mod reply;
 pub mod router;
 pub mod scripts;
@@ -39,6 +50,9 @@ use tokio::sync::watch;
 use crate::runtime::tasks::Tasks;
 use crate::store::Stores;
 use address::RedisUrl;
+use confirm::Confirm;
+use convoy::Convoys;
+use replicas::ClaimReplicas;
 use router::Router;
 use settings::NodeSettings;
 use tls::tls_config;
@@ -66,6 +80,8 @@ pub struct RedisConfig {
     pub calls_per_node: usize,
     /// Between two looks at who owns which slots; a failover is noticed this late at most.
     pub poll_interval: Duration,
+    /// Replicas that must have a claim, and every other change that is waited for, before it is told.
+    pub claim_replicas: ClaimReplicas,
 }
 
 impl RedisConfig {
@@ -80,6 +96,7 @@ impl RedisConfig {
             deadline: Duration::from_millis(500),
             calls_per_node: 512,
             poll_interval: Duration::from_millis(250),
+            claim_replicas: ClaimReplicas::Auto,
         }
     }
 }
@@ -94,6 +111,8 @@ impl std::fmt::Debug for RedisConfig {
 /// The store, running.
 pub struct RedisStore {
     router: Arc<Router>,
+    confirm: Arc<Confirm>,
+    convoys: Arc<Convoys>,
     changes: watch::Receiver<u64>,
 }
 
@@ -118,19 +137,22 @@ impl RedisStore {
             tls,
             connect_timeout: config.connect_timeout,
             calls: config.calls_per_node,
-            tasks,
+            tasks: tasks.clone(),
             changes: changed,
         });
         let topology = Topology::start(url.address, settings, config.poll_interval);
         let router = Arc::new(Router { topology, deadline: config.deadline, command_timeout: config.command_timeout });
-        Ok(Arc::new(Self { router, changes }))
+        let confirm = Confirm::new(router.clone(), config.claim_replicas, tasks.clone());
+        let convoys = Convoys::new(router.clone(), confirm.clone(), tasks);
+        Ok(Arc::new(Self { router, confirm, convoys, changes }))
     }
 
     pub fn stores(&self) -> Stores {
         Stores {
             counters: Arc::new(counters::RedisCounters::new(self.router.clone(), self.changes.clone())),
-            records: Arc::new(records::RedisRecords::new(self.router.clone())),
-            deployment: Arc::new(deployment::RedisDeployment::new(self.router.clone())),
+            records: Arc::new(records::RedisRecords::new(self.router.clone(), self.confirm.clone())),
+            deployment: Arc::new(deployment::RedisDeployment::new(self.router.clone(), self.confirm.clone())),
+            pools: Arc::new(pools::RedisPools::new(self.router.clone(), self.confirm.clone(), self.convoys.clone())),
         }
     }
 }

@@ -1,28 +1,21 @@
-//! One Redis server as this process sees it: the only file that names the client library (fred).
-//!
-//! fred's cluster mode is not used: under ASK it gave callers *other callers'* replies, one dead primary stalled all
-//! shards, and by default commands ran twice (docs/decisions/0001-own-slot-routing.md). What is used is its
-//! *centralized* client, one per connection, with everything clever switched off:
-//!
-//! * `max_command_attempts = 1`, so nothing runs twice behind our back;
-//! * `max_command_buffer_len = 0`: its bounded channel can end the client; the bound is a semaphore here;
-//! * `fail_fast` on every command: nothing queues while there is no connection.
+//! One Redis server as this process sees it. This file and `node/client.rs` are the only ones that name the client
+//! library (fred).
 //!
 //! **Connections by role**, so that none waits behind another's slow command: fast calls (two), bulk reads, calls that
-//! end in WAIT (it blocks its connection), and the slot map's poll. They are opened when first used.
+//! end in WAIT (it blocks its connection), steps of pools (two, which end in WAIT too: while one is blocked the other
+//! takes the next batch, docs/FAULTS.md F18), and the slot map's poll. They are opened when first used.
 //!
 //! **A connection is usable** only after its server said who it is. An address can be taken over by a node of another
 //! cluster, and a server that was restarted has lost what it did not save.
+
+pub mod client;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use fred::clients::Client;
 use fred::interfaces::{ClientLike, EventInterface};
-use fred::types::config::{Config, Options, ReconnectPolicy, Server, ServerConfig, TlsConnector};
-use fred::types::{Builder, ClusterHash, CustomCommand, Value};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -32,14 +25,11 @@ use super::breaker::Breaker;
 use super::chance::jitter;
 use super::reply::{Command, NodeError, Reply, info_field};
 use super::settings::{Identity, NodeSettings, Role};
+use client::{RECONNECT_PAUSE_MS, build, send};
 
-/// Connections of a node: two fast ones, one of each other role.
-const CONNECTIONS: usize = 5;
-/// Pause before a connection is tried again, and as much again at random, so that a crowd of processes does not come
-/// back in one instant.
-const RECONNECT_PAUSE_MS: u32 = 50;
-/// Data that no acknowledgement came for in this time ends a connection: a machine that vanished sends no RST.
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+/// Connections of a node: two fast ones, two for steps of pools, one of each other role.
+const CONNECTIONS: usize = 7;
+const POLL: usize = 4;
 
 /// How long calls wait for a connection that was lost or is new, before they fail at once: time for one more attempt to
 /// connect, and to find out who was promoted in a planned failover.
@@ -52,8 +42,9 @@ pub struct Node {
     expected_id: Option<String>,
     settings: Arc<NodeSettings>,
     connections: [OnceLock<Arc<Connection>>; CONNECTIONS],
-    permits: [Semaphore; 3],
-    next_fast: AtomicUsize,
+    permits: [Semaphore; 4],
+    /// Counts calls of the roles that have two connections, which take turns.
+    next: [AtomicUsize; 2],
     breaker: Mutex<Breaker>,
     seen: Mutex<Option<Identity>>,
     last_error: Mutex<String>,
@@ -71,7 +62,7 @@ struct Connection {
 
 impl Node {
     pub fn new(address: Address, expected_id: Option<String>, settings: Arc<NodeSettings>) -> Arc<Self> {
-        let permits = [(); 3].map(|()| Semaphore::new(settings.calls));
+        let permits = [(); 4].map(|()| Semaphore::new(settings.calls));
         let retired = settings.tasks.stop_signal().child_token();
         Arc::new(Self {
             address,
@@ -79,7 +70,7 @@ impl Node {
             settings,
             connections: Default::default(),
             permits,
-            next_fast: AtomicUsize::new(0),
+            next: Default::default(),
             breaker: Mutex::default(),
             seen: Mutex::default(),
             last_error: Mutex::default(),
@@ -127,12 +118,13 @@ impl Node {
         within: Duration,
     ) -> Vec<Result<Reply, NodeError>> {
         if role == Role::Poll {
-            return self.exchange(self.connection(4), commands, asking, within).await;
+            return self.exchange(self.connection(POLL), commands, asking, within).await;
         }
         let (permits, connection) = match role {
-            Role::Fast => (&self.permits[0], self.next_fast.fetch_add(1, Ordering::Relaxed) % 2),
+            Role::Fast => (&self.permits[0], self.next[0].fetch_add(1, Ordering::Relaxed) % 2),
             Role::Bulk => (&self.permits[1], 2),
             Role::Confirm | Role::Poll => (&self.permits[2], 3),
+            Role::Pool => (&self.permits[3], 5 + self.next[1].fetch_add(1, Ordering::Relaxed) % 2),
         };
         // A burst waits its turn, within its own deadline; who waits is bounded by the requests that are let in.
         let asked = Instant::now();
@@ -144,14 +136,15 @@ impl Node {
             return all(commands, &NodeError::LeftAlone(format!("{} does not answer", self.address)));
         }
         let results = self.exchange(self.connection(connection), commands, asking, within).await;
-        self.judge(&results);
+        self.judge(role, &results);
         results
     }
 
     /// Tells the breaker. Any reply, also an error, shows a server that answers. Only silence counts against it: a lost
-    /// connection shows by itself, and what was not sent shows nothing.
-    fn judge(&self, results: &[Result<Reply, NodeError>]) {
+    /// connection shows by itself, and what was not sent shows nothing. Nor does silence behind a WAIT: it is a replica's.
+    fn judge(&self, role: Role, results: &[Result<Reply, NodeError>]) {
         let text = match results.iter().find_map(|result| result.as_ref().err()) {
+            Some(NodeError::TimedOut(_)) if matches!(role, Role::Confirm | Role::Pool) => return,
             Some(NodeError::TimedOut(text)) => text,
             Some(NodeError::NotSent(_) | NodeError::LeftAlone(_) | NodeError::Ambiguous(_)) => return,
             _ => return lock(&self.breaker).succeeded(),
@@ -299,95 +292,6 @@ async fn identify(client: &Client, within: Duration) -> Option<Identity> {
 
 fn text(answer: Result<Reply, NodeError>) -> Option<String> {
     answer.ok()?.into_text()
-}
-
-async fn send(
-    client: &Client,
-    commands: &[Command],
-    asking: bool,
-    within: Duration,
-    fail_fast: bool,
-) -> Vec<Result<Reply, NodeError>> {
-    let options = Options { timeout: Some(within), max_attempts: Some(1), fail_fast, ..Options::default() };
-    let pipeline = client.pipeline().with_options(&options);
-    let custom = |name| CustomCommand::new_static(name, ClusterHash::FirstKey, false);
-    for command in commands {
-        // Queued in memory only: neither of these awaits anything or can fail.
-        if asking {
-            let _queued: Result<Value, _> = pipeline.custom(custom("ASKING"), Vec::<Value>::new()).await;
-        }
-        let arguments: Vec<Value> = command.arguments.iter().cloned().map(Value::Bytes).collect();
-        let _queued: Result<Value, _> = pipeline.custom(custom(command.name), arguments).await;
-    }
-    pipeline
-        .try_all::<Value>()
-        .await
-        .into_iter()
-        .map(|answer| answer.map_err(|error| classify(&error)).and_then(reply))
-        .collect()
-}
-
-fn reply(value: Value) -> Result<Reply, NodeError> {
-    Ok(match value {
-        Value::Null => Reply::Nil,
-        Value::Integer(number) => Reply::Number(number),
-        Value::Boolean(yes) => Reply::Number(i64::from(yes)),
-        Value::String(text) => Reply::Bytes(text.into_inner()),
-        Value::Bytes(bytes) => Reply::Bytes(bytes),
-        Value::Array(items) => Reply::List(items.into_iter().map(reply).collect::<Result<_, _>>()?),
-        other => return Err(NodeError::Refused(format!("a reply of an unknown kind: {:?}", other.kind()))),
-    })
-}
-
-/// Which of fred's errors prove that a command did not run (its source, 10.1.0; each was provoked).
-fn classify(error: &fred::error::Error) -> NodeError {
-    use fred::error::ErrorKind;
-    let text = error.details();
-    match (error.kind(), text) {
-        // The gate before sending; a channel whose receiver is gone.
-        (ErrorKind::Canceled, "Connection closed unexpectedly.")
-        | (ErrorKind::Unknown, "Failed to send command to router." | "Client is not initialized.") => {
-            NodeError::NotSent(text.to_string())
-        }
-        (ErrorKind::Backpressure, _) => NodeError::Overloaded(text.to_string()),
-        (ErrorKind::Timeout, _) => NodeError::TimedOut(text.to_string()),
-        // What a server said; else IO, "Too many failed write attempts.", "Canceled.": sent, perhaps.
-        _ => NodeError::parse(text).unwrap_or_else(|| NodeError::Ambiguous(text.to_string())),
-    }
-}
-
-fn build(address: &Address, settings: &NodeSettings) -> Client {
-    let config = Config {
-        server: ServerConfig::Centralized { server: Server::new(address.host.clone(), address.port) },
-        username: settings.user.clone(),
-        password: settings.password.clone(),
-        tls: settings.tls.as_ref().map(|tls| TlsConnector::from(rustls::ClientConfig::clone(tls)).into()),
-        // The first attempt is made at once; `supervise` makes the next ones.
-        fail_fast: true,
-        ..Config::default()
-    };
-    let mut policy = ReconnectPolicy::new_constant(0, RECONNECT_PAUSE_MS);
-    policy.set_jitter(RECONNECT_PAUSE_MS);
-    let mut builder = Builder::from_config(config);
-    builder
-        .with_connection_config(|connection| {
-            connection.connection_timeout = settings.connect_timeout;
-            connection.internal_command_timeout = settings.connect_timeout;
-            connection.max_command_attempts = 1;
-            connection.max_redirections = 1;
-            connection.max_command_buffer_len = 0;
-            connection.auto_client_setname = false;
-            connection.tcp.nodelay = Some(true);
-            connection.tcp.user_timeout = Some(UNACKNOWLEDGED_MAX);
-        })
-        .set_policy(policy);
-    // Only a missing config makes `build` fail, and it was given above.
-    builder.build().expect("a builder with a config builds")
-}
-
-/// The digest by which Redis names a script.
-pub fn sha1_hex(text: &str) -> Bytes {
-    Bytes::from(fred::util::sha1_hash(text))
 }
 
 fn all(commands: &[Command], error: &NodeError) -> Vec<Result<Reply, NodeError>> {

@@ -6,32 +6,30 @@
 //! events may be called that.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::confirm::{Confirm, Confirmed, touch};
 use super::keys::{self, REGISTRY_BUCKETS};
-use super::reply::{Command, NodeError, Reply};
-use super::router::{Call, Router};
+use super::reply::{Command, Reply};
+use super::router::Router;
 use super::scripts;
 use super::settings::Role;
 use crate::store::StoreFuture;
 use crate::store::error::StoreError;
 use crate::store::records::{Page, Put, Record, RecordKind, Records};
 
-/// How long WAIT waits. Redis looks at waiting clients ten times a second, so this ends within 101 ms, well inside a
-/// command's time.
-const WAIT: Duration = Duration::from_millis(50);
 /// Put in front of an id in the registry.
 const MARK: char = '=';
 
 pub struct RedisRecords {
     router: Arc<Router>,
+    confirm: Arc<Confirm>,
 }
 
 impl RedisRecords {
-    pub fn new(router: Arc<Router>) -> Self {
-        Self { router }
+    pub fn new(router: Arc<Router>, confirm: Arc<Confirm>) -> Self {
+        Self { router, confirm }
     }
 
     async fn read(&self, kind: RecordKind, id: &str) -> Result<Option<Record>, StoreError> {
@@ -51,9 +49,10 @@ impl RedisRecords {
         self.router.ask(registry.slot, enter).await?;
 
         let key = keys::record(kind, id);
-        let command = scripts::RECORD_PUT.call([&key].into_iter()).number(expected).arg(body);
-        let touch = Command::new("HINCRBY").arg(key.text.clone()).arg("v").arg("0");
-        read_put(confirmed(&self.router, key.slot, command, touch, false).await?)
+        let script = scripts::RECORD_PUT.call([&key].into_iter()).number(expected).arg(body);
+        let touch = touch(&key, "v");
+        let put = Confirmed { role: Role::Confirm, slot: key.slot, script, touch, repeatable: false };
+        read_put(self.confirm.run(put).await?)
     }
 
     async fn page(&self, kind: RecordKind, cursor: Option<&str>, limit: usize) -> Result<Page, StoreError> {
@@ -112,39 +111,6 @@ impl Records for RedisRecords {
     }
 }
 
-/// Runs a script and waits until the replicas have what it wrote. Its reply, or Unavailable where they do not.
-///
-/// The script must write something on every path (a WAIT after a command that wrote nothing proves nothing), and so
-/// must `touch`, which is sent for a second try on a connection that may be a new one.
-pub async fn confirmed(
-    router: &Router,
-    slot: u16,
-    script: Command,
-    touch: Command,
-    repeatable: bool,
-) -> Result<Reply, StoreError> {
-    let replicas = router.topology.view().replicas(slot);
-    let wait = || Command::new("WAIT").number(replicas).number(WAIT.as_millis());
-    let commands = if replicas > 0 { vec![script, wait()] } else { vec![script] };
-    let mut call = Call::new(slot, commands).role(Role::Confirm);
-    call.repeatable = repeatable;
-    let mut results = router.call_each(call).await?.into_iter();
-    let reply = results.next().ok_or_else(|| StoreError::Unavailable("a reply is missing".into()))??;
-    if replicas == 0 || reached(results.next(), replicas) {
-        return Ok(reply);
-    }
-    let again = Call::new(slot, vec![touch, wait()]).role(Role::Confirm);
-    let mut results = router.call_each(again).await?.into_iter();
-    if results.next().is_some_and(|touched| touched.is_ok()) && reached(results.next(), replicas) {
-        return Ok(reply);
-    }
-    Err(StoreError::Unavailable(format!("written, but not confirmed by {replicas} replicas in time")))
-}
-
-fn reached(wait: Option<Result<Reply, NodeError>>, replicas: u32) -> bool {
-    matches!(wait, Some(Ok(Reply::Number(count))) if count >= i64::from(replicas))
-}
-
 fn read_put(reply: Reply) -> Result<Put, StoreError> {
     let mut items = reply.into_list()?.into_iter();
     let how = items.next().unwrap_or(Reply::Nil).number()?;
@@ -182,13 +148,5 @@ mod tests {
         assert_eq!(read_cursor(Some("3:")), Ok((3, None)));
         assert_eq!(read_cursor(Some("3:a:b")), Ok((3, Some("a:b".into()))));
         assert!(read_cursor(Some("x")).is_err());
-    }
-
-    #[test]
-    fn a_wait_counts_only_with_enough_replicas() {
-        assert!(reached(Some(Ok(Reply::Number(1))), 1));
-        assert!(!reached(Some(Ok(Reply::Number(1))), 2));
-        assert!(!reached(Some(Err(NodeError::NoScript)), 1));
-        assert!(!reached(None, 1));
     }
 }

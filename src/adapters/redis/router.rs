@@ -12,8 +12,9 @@
 //! ```
 //!
 //! All of it ends at the call's deadline. **When a command must be repeated, all that follow it are**, so that the order
-//! of effects is the order of the commands, and a WAIT never stands for a script that was sent on. Therefore only the
-//! first command of a call may be one that is not safe to repeat, and it is given up on doubt.
+//! of effects is the order of the commands, and a WAIT never stands for a script that was sent on. (Nor is a WAIT sent
+//! again by itself: `Call::whole`.) Therefore only the first command of a call may be one that is not safe to repeat, and
+//! it is given up on doubt.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,11 +47,14 @@ pub struct Call {
     pub repeatable: bool,
     /// False: TRYAGAIN is an answer, because the caller has another slot to try.
     pub patient: bool,
+    /// True: the commands count only together, on one connection. None is sent again without those before it: a WAIT on
+    /// a new connection stands for nothing, and would be answered at once (docs/FAULTS.md A1).
+    pub whole: bool,
 }
 
 impl Call {
     pub fn new(slot: u16, commands: Vec<Command>) -> Self {
-        Self { slot, role: Role::Fast, commands, repeatable: true, patient: true }
+        Self { slot, role: Role::Fast, commands, repeatable: true, patient: true, whole: false }
     }
 
     #[must_use]
@@ -145,6 +149,12 @@ impl Router {
                 }
             }
             let Some(error) = obstacle else { return Ok(results) };
+            if call.whole && !results.is_empty() {
+                if !call.repeatable {
+                    return Err(error.into());
+                }
+                results.clear();
+            }
             match self.react(step(&error, call.repeatable, call.patient), &node, hops) {
                 Next::Owner => hops += 1,
                 Next::Asking(target) => {

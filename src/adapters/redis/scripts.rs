@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 
 use super::keys::Key;
-use super::node::sha1_hex;
+use super::node::client::sha1_hex;
 use super::reply::Command;
 
 /// One script of `lua/`.
@@ -22,7 +22,20 @@ macro_rules! script {
     ($name:ident, $file:literal) => {
         pub static $name: Script = Script {
             source: include_str!(concat!("../../../lua/", $file)),
-            digest: LazyLock::new(|| sha1_hex(include_str!(concat!("../../../lua/", $file)))),
+            digest: LazyLock::new(|| sha1_hex($name.source)),
+        };
+    };
+}
+
+/// A step of pools: behind what all of them share.
+macro_rules! step {
+    ($name:ident, $file:literal) => {
+        pub static $name: Script = Script {
+            source: concat!(
+                include_str!("../../../lua/pool_prelude.lua"),
+                include_str!(concat!("../../../lua/", $file))
+            ),
+            digest: LazyLock::new(|| sha1_hex($name.source)),
         };
     };
 }
@@ -35,8 +48,30 @@ script!(COUNT_PUBLISH, "count_publish-1.lua");
 script!(FACTS_AGREE, "facts_agree-1.lua");
 script!(HASH_KEY, "hash_key-1.lua");
 script!(LAYOUT_NOTE, "layout_note-1.lua");
+script!(LEASE_HOLD, "lease_hold-1.lua");
+
+script!(POOL_GRANTS, "pool_grants-2.lua");
+script!(POOL_REMOVE, "pool_remove-9.lua");
 script!(RECORD_PUT, "record_put-1.lua");
 script!(SKETCH_MERGE, "sketch_merge-2.lua");
+
+script!(TOUCH, "touch-1.lua");
+
+step!(POOL_ACK, "pool_ack-7.lua");
+step!(POOL_CLAIM, "pool_claim-7.lua");
+step!(POOL_CLOSE, "pool_close-7.lua");
+step!(POOL_COLLECT, "pool_collect-7.lua");
+step!(POOL_CONFIRM, "pool_confirm-7.lua");
+step!(POOL_CREATE, "pool_create-7.lua");
+step!(POOL_CREDIT, "pool_credit-7.lua");
+step!(POOL_DEBIT, "pool_debit-7.lua");
+step!(POOL_FINISH, "pool_finish-7.lua");
+step!(POOL_LOOK, "pool_look-7.lua");
+step!(POOL_REAP, "pool_reap-7.lua");
+step!(POOL_RELEASE, "pool_release-7.lua");
+step!(POOL_RESCHEDULE, "pool_reschedule-7.lua");
+step!(POOL_RESTOCK, "pool_restock-7.lua");
+step!(POOL_RETIRE, "pool_retire-7.lua");
 
 impl Script {
     /// EVALSHA with these keys; arguments follow.

@@ -14,6 +14,8 @@ pub enum Role {
     Bulk,
     /// Calls that end in WAIT.
     Confirm,
+    /// Steps of pools. They end in WAIT.
+    Pool,
     /// Who owns which slots; nothing a caller waits for.
     Poll,
 }

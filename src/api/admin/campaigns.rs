@@ -20,18 +20,23 @@ use crate::api::response::{CampaignAnswer, json_no_store, record};
 use crate::api::state::AppState;
 use crate::api::{body, id};
 use crate::service::error::ServiceError;
-use crate::service::manage::{CampaignPatch, NewCampaign, OnStale};
+use crate::service::manage::campaigns::{CampaignPatch, NewAdmission, NewCampaign, OnStale};
 
 /// The largest quota: a hundred times the people there are, and exact in every language's numbers.
 pub const QUOTA_MAX: u64 = 1_000_000_000_000;
 
-const SOFT_ONLY: &str = "leave it out; soft campaigns keep no single claims";
+/// Each unit of a hard campaign is an entry in the store: this many take about a hundred megabytes of Redis.
+pub const HARD_QUOTA_MAX: u64 = 10_000_000;
+/// Each shard remembers what came from every other one.
+const HARD_SHARDS_MAX: u16 = 64;
+/// A month.
+const HOLD_S_MAX: u64 = 2_592_000;
 
 /// A campaign to create.
 #[derive(Deserialize, ToSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CampaignBody<'a> {
-    /// `soft`: quota minus estimated claimants. Required, because the choice is yours to make.
+    /// `soft`: quota minus estimated claimants; `hard`: exact. Required, because the choice is yours to make.
     #[serde(borrow)]
     #[schema(value_type = String, example = "soft")]
     admission: Option<Text<'a>>,
@@ -44,14 +49,17 @@ pub struct CampaignBody<'a> {
     /// RFC 3339, after the opening; until closed if absent.
     #[schema(value_type = Option<String>, format = DateTime)]
     closes_at: Option<Text<'a>>,
-    /// A power of two from 1 to 1024; the deployment's default if absent.
+    /// A power of two, at most 1024 for soft and 64 for hard campaigns; if absent the deployment's default, or one for
+    /// every 64 units and at most 16.
     #[schema(example = 16)]
     shards: Option<u64>,
-    /// What happens to claims while the reading is over 2 s old: `refuse` (default) or `admit`.
+    /// Of a hard campaign: seconds for which a claim is held before it must be confirmed; 0 or absent: claims are
+    /// confirmed at once.
+    #[schema(example = 900)]
+    hold_s: Option<u64>,
+    /// Of a soft campaign: what happens to claims while the reading is over 2 s old: `refuse` (default) or `admit`.
     #[schema(value_type = Option<String>, example = "refuse")]
     on_stale: Option<Text<'a>>,
-    #[schema(ignore)]
-    hold_s: Option<IgnoredAny>,
     #[schema(ignore)]
     packets: Option<IgnoredAny>,
 }
@@ -59,29 +67,41 @@ pub struct CampaignBody<'a> {
 impl<'a> CampaignBody<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<NewCampaign, Problem> {
         let body: Self = object(bytes)?;
-        match body.admission.as_ref().map(Text::as_str) {
-            Some("soft") => {}
-            Some("hard" | "packets") => {
-                return Err(not_in_this_version("admission", "say soft; exact admission comes with a later one"));
-            }
-            Some(_) => return Err(invalid("admission", "must be soft")),
-            None => return Err(invalid("admission", "is required: choose soft")),
+        if body.packets.is_some() {
+            return Err(not_in_this_version("packets", "leave it out; red packets come with a later one"));
         }
-        for (field, given) in [("hold_s", &body.hold_s), ("packets", &body.packets)] {
-            if given.is_some() {
-                return Err(not_in_this_version(field, SOFT_ONLY));
-            }
-        }
+        let admission = body.admission()?;
         let opens_at = time(body.opens_at.as_ref(), "opens_at")?;
         let closes_at = time(body.closes_at.as_ref(), "closes_at")?;
         check_order(opens_at, closes_at)?;
-        Ok(NewCampaign {
-            quota: quota(body.quota.ok_or_else(|| invalid("quota", "is required"))?)?,
-            opens_at,
-            closes_at,
-            shards: shards(body.shards)?,
-            on_stale: on_stale(body.on_stale.as_ref())?,
-        })
+        let quota = quota(body.quota.ok_or_else(|| invalid("quota", "is required"))?)?;
+        let shards = shards(body.shards)?;
+        if let NewAdmission::Hard { .. } = admission {
+            if quota > HARD_QUOTA_MAX {
+                return Err(invalid("quota", "must be at most 10000000 in a hard campaign"));
+            }
+            if shards.is_some_and(|shards| shards.count() > HARD_SHARDS_MAX) {
+                return Err(invalid("shards", "must be a power of two from 1 to 64 in a hard campaign"));
+            }
+        }
+        Ok(NewCampaign { quota, opens_at, closes_at, shards, admission })
+    }
+
+    fn admission(&self) -> Result<NewAdmission, Problem> {
+        match self.admission.as_ref().map(Text::as_str) {
+            Some("soft") if self.hold_s.is_some() => Err(invalid("hold_s", "belongs to hard campaigns")),
+            Some("soft") => Ok(NewAdmission::Soft { on_stale: on_stale(self.on_stale.as_ref())? }),
+            Some("hard") if self.on_stale.is_some() => Err(invalid("on_stale", "belongs to soft campaigns")),
+            Some("hard") => match self.hold_s.unwrap_or(0) {
+                hold_s if hold_s <= HOLD_S_MAX => Ok(NewAdmission::Hard { hold_s }),
+                _ => Err(invalid("hold_s", "must be a whole number of seconds from 0 to 2592000")),
+            },
+            Some("packets") => {
+                Err(not_in_this_version("admission", "say soft or hard; red packets come with a later one"))
+            }
+            Some(_) => Err(invalid("admission", "must be soft or hard")),
+            None => Err(invalid("admission", "is required: choose soft or hard")),
+        }
     }
 }
 
@@ -245,6 +265,29 @@ pub async fn close(app: Arc<AppState>, request: Request) -> Result<Response, Pro
     Ok(record(StatusCode::OK, view.version, &CampaignAnswer::from(view)))
 }
 
+/// Forgets the claims of a closed hard campaign. The record stays, so that the id is not used again.
+#[utoipa::path(
+    delete,
+    path = "/v1/campaigns/{campaign}",
+    tag = "campaigns",
+    security(("token" = [])),
+    params(
+        ("campaign" = String, Path, description = "The campaign's id, percent-encoded"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that must stand")
+    ),
+    responses(
+        (status = 200, description = "Removed; again is fine", body = CampaignAnswer),
+        (status = 404, description = "No such campaign, or a soft one", body = ProblemBody),
+        (status = 409, description = "It is not closed yet", body = ProblemBody),
+        (status = 412, description = "Another version stands", body = ProblemBody)
+    )
+)]
+pub async fn remove(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
+    let (campaign, _) = id::campaign(request.uri(), Known::default())?;
+    let view = app.campaigns.remove(&campaign, if_match(request.headers())?).await?;
+    Ok(record(StatusCode::OK, view.version, &CampaignAnswer::from(view)))
+}
+
 fn quota(places: u64) -> Result<u64, Problem> {
     if (1..=QUOTA_MAX).contains(&places) {
         return Ok(places);
@@ -289,7 +332,10 @@ mod tests {
         let new = CampaignBody::parse(br#"{"admission":"soft","quota":10,"opens_at":"2026-11-11T00:00:00+08:00"}"#);
         let new = new.unwrap();
         assert_eq!(new.opens_at.unwrap().to_string(), "2026-11-10T16:00:00Z");
-        assert_eq!((new.quota, new.shards, new.on_stale), (10, None, OnStale::Refuse));
+        let soft = NewAdmission::Soft { on_stale: OnStale::Refuse };
+        assert_eq!((new.quota, new.shards, new.admission), (10, None, soft));
+        let hard = CampaignBody::parse(br#"{"admission":"hard","quota":10,"hold_s":900}"#).unwrap();
+        assert_eq!(hard.admission, NewAdmission::Hard { hold_s: 900 });
     }
 
     #[test]
@@ -304,13 +350,26 @@ mod tests {
     #[test]
     fn broken_campaigns_are_refused_by_field_and_rule() {
         let cases = [
-            (r#"{"quota":1}"#, "admission", "is required: choose soft"),
+            (r#"{"quota":1}"#, "admission", "is required: choose soft or hard"),
             (r#"{"admission":"soft"}"#, "quota", "is required"),
             (r#"{"admission":"soft","quota":0}"#, "quota", "must be a whole number from 1 to 1000000000000"),
             (r#"{"admission":"soft","quota":-1}"#, "quota", "must be a whole number, 0 or more, not integer `-1`"),
             (r#"{"admission":"soft","quota":1,"shards":12}"#, "shards", "must be a power of two from 1 to 1024"),
-            (r#"{"admission":"hard","quota":1}"#, "admission", "is not in this version"),
-            (r#"{"admission":"soft","quota":1,"hold_s":9}"#, "hold_s", "is not in this version"),
+            (r#"{"admission":"packets","quota":1}"#, "admission", "is not in this version"),
+            (r#"{"admission":"maybe","quota":1}"#, "admission", "must be soft or hard"),
+            (r#"{"admission":"soft","quota":1,"hold_s":9}"#, "hold_s", "belongs to hard campaigns"),
+            (r#"{"admission":"hard","quota":1,"on_stale":"admit"}"#, "on_stale", "belongs to soft campaigns"),
+            (
+                r#"{"admission":"hard","quota":1,"hold_s":2592001}"#,
+                "hold_s",
+                "must be a whole number of seconds from 0 to 2592000",
+            ),
+            (r#"{"admission":"hard","quota":10000001}"#, "quota", "must be at most 10000000 in a hard campaign"),
+            (
+                r#"{"admission":"hard","quota":1,"shards":128}"#,
+                "shards",
+                "must be a power of two from 1 to 64 in a hard campaign",
+            ),
             (r#"{"admission":"soft","quota":1,"on_stale":"x"}"#, "on_stale", "must be refuse or admit"),
             (
                 r#"{"admission":"soft","quota":1,"opens_at":"2026-01-02T00:00:00Z","closes_at":"2026-01-01T00:00:00Z"}"#,

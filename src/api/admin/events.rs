@@ -17,7 +17,7 @@ use crate::api::query::Known;
 use crate::api::response::{EventAnswer, json_no_store, record};
 use crate::api::state::AppState;
 use crate::api::{body, id};
-use crate::service::manage::EventSettings;
+use crate::service::manage::events::EventSettings;
 
 /// What an event may say of itself; what is absent is the deployment's default.
 #[derive(Deserialize, ToSchema, Debug)]

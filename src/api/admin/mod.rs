@@ -1,6 +1,7 @@
 //! Handlers of the admin listener.
 
 pub mod campaigns;
+pub mod claims;
 pub mod events;
 
 use axum::http::{HeaderMap, Uri, header};
@@ -26,7 +27,10 @@ pub struct PageAnswer {
 
 /// Which page is asked for: `cursor` and `limit`.
 fn page(uri: &Uri) -> Result<(Option<String>, usize), Problem> {
-    let query = Query::parse(uri, Known { names: &["cursor", "limit"], later: &[] }, None)?;
+    page_with(&Query::parse(uri, Known { names: &["cursor", "limit"], later: &[] }, None)?)
+}
+
+fn page_with(query: &Query) -> Result<(Option<String>, usize), Problem> {
     let limit = query.get("limit").map_or(Some(PAGE_DEFAULT), |text| text.parse().ok());
     match limit.filter(|limit| (1..=PAGE_MAX).contains(limit)) {
         Some(limit) => Ok((query.get("cursor").map(str::to_owned), limit)),

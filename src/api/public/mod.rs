@@ -2,6 +2,9 @@
 
 pub mod claims;
 pub mod counts;
+pub mod gate;
+pub mod remaining;
+pub mod single;
 pub mod visits;
 
 use axum::http::HeaderMap;

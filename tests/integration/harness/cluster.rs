@@ -90,10 +90,10 @@ impl RedisCluster {
         }
     }
 
-    /// Waits until every node that answers sees all slots served, and every replica that answers is in step.
+    /// Waits until every node that is there sees all slots served, and every replica that is there is in step.
     pub async fn settled(&self) {
         eventually("a cluster in order", async || {
-            self.nodes.iter().filter(|node| node.answers()).all(|node| {
+            self.nodes.iter().filter(|node| node.is_there()).all(|node| {
                 let served = cluster_info(node, "cluster_state") == "ok"
                     && cluster_info(node, "cluster_slots_ok") == SLOTS.to_string();
                 let linked = node.info("replication", "role").as_deref() == Some("master")
@@ -143,13 +143,25 @@ impl RedisCluster {
 
     /// Moves a slot as resharding tools do, `pause` after every ten keys: clients meet MOVED, ASK and TRYAGAIN.
     pub async fn migrate_slot(&self, slot: u16, to: usize, pause: Duration) {
+        let from = self.begin_move(slot, to);
+        self.move_keys(slot, from, to, pause).await;
+        self.end_move(slot, from, to);
+    }
+
+    /// The first part of a move: the slot is MIGRATING and IMPORTING, no key has moved. Answers where it was.
+    pub fn begin_move(&self, slot: u16, to: usize) -> usize {
         let from = self.owner_of(slot).expect("a slot that is served");
-        let (source, target) = (&self.nodes[from], &self.nodes[to]);
         let slot = slot.to_string();
-        target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]).ok();
-        source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]).ok();
+        self.nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]).ok();
+        self.nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]).ok();
+        from
+    }
+
+    /// The second part: the keys, ten at a time.
+    pub async fn move_keys(&self, slot: u16, from: usize, to: usize, pause: Duration) {
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
         loop {
-            let keys = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).list();
+            let keys = source.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"]).list();
             if keys.is_empty() {
                 break;
             }
@@ -165,11 +177,43 @@ impl RedisCluster {
             assert!(moved == "OK" || moved == "NOKEY", "{moved}");
             tokio::time::sleep(pause).await;
         }
-        target.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]).ok();
-        source.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]).ok();
+    }
+
+    /// The last part: the slot is the new node's.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let slot = slot.to_string();
+        // The target first: were the source first, it would answer MOVED to a node that does not know yet.
+        self.nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]).ok();
+        self.nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]).ok();
         for master in self.masters_now().into_iter().filter(|master| *master != to && *master != from) {
             self.nodes[master].command(&["CLUSTER", "SETSLOT", &slot, "NODE", &self.ids[to]]).ok();
         }
+    }
+
+    /// The replicas of a master.
+    pub fn replicas_of(&self, master: usize) -> Vec<usize> {
+        let port = self.nodes[master].port.to_string();
+        let is_replica = |node: &usize| self.nodes[*node].info("replication", "master_port").as_deref() == Some(&*port);
+        (0..self.nodes.len()).filter(|node| self.nodes[*node].answers()).filter(is_replica).collect()
+    }
+
+    /// Cuts a replica off its master, for good or until `mend_link`: it knocks with a name that the master does not
+    /// know. The link is down on return.
+    pub async fn cut_link(&self, replica: usize) {
+        let node = &self.nodes[replica];
+        node.command(&["CONFIG", "SET", "masteruser", "nobody"]).ok();
+        node.command(&["CONFIG", "SET", "masterauth", "nothing"]).ok();
+        node.command(&["CLIENT", "KILL", "TYPE", "master"]);
+        eventually("the link to be down", async || {
+            node.info("replication", "master_link_status").as_deref() == Some("down")
+        })
+        .await;
+    }
+
+    pub fn mend_link(&self, replica: usize) {
+        let node = &self.nodes[replica];
+        node.command(&["CONFIG", "SET", "masteruser", ""]).ok();
+        node.command(&["CONFIG", "SET", "masterauth", ""]).ok();
     }
 
     /// Calls by command, summed over the nodes that serve slots now: what clients sent. (Replicas repeat the writes.)
@@ -207,7 +251,7 @@ fn spawn_node(options: &ClusterOptions, bus_port: u16) -> RedisServer {
 }
 
 fn cluster_info(node: &RedisServer, field: &str) -> String {
-    let text = node.command(&["CLUSTER", "INFO"]).text();
+    let text = node.told(&["CLUSTER", "INFO"]).unwrap_or_default();
     let prefix = format!("{field}:");
     text.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default().to_owned()
 }
@@ -227,7 +271,7 @@ impl Seen {
 }
 
 fn view(node: &RedisServer) -> Vec<Seen> {
-    let text = node.command(&["CLUSTER", "NODES"]).text();
+    let text = node.told(&["CLUSTER", "NODES"]).unwrap_or_default();
     let seen = |line: &str| {
         // <id> <address> <flags> <master> <ping> <pong> <epoch> <link> <slot> ...; moving slots stand in brackets.
         let fields: Vec<&str> = line.split(' ').collect();

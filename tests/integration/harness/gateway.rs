@@ -42,8 +42,7 @@ impl Gateway {
         command.env("HEADCOUNT_LISTEN", &public).env("HEADCOUNT_ADMIN_LISTEN", &admin);
         command.env("HEADCOUNT_DATA_DIR", fresh_dir("data")).envs(env.iter().copied());
         let process = Process::start("headcount", &mut command, 40);
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { public: Api::new(client.clone(), &public), admin: Api::new(client, &admin), process }
+        Self { public: Api::of(&public), admin: Api::of(&admin), process }
     }
 
     /// Waits until `/readyz` says yes; panics with the log if the process ends instead.
@@ -54,6 +53,16 @@ impl Gateway {
                 panic!("the gateway ended with {status}: {}", process.log());
             }
             admin.try_send(Method::GET, "/readyz", &[], Bytes::new()).await.is_ok_and(|answer| answer.status == 200)
+        })
+        .await;
+    }
+
+    /// Creates a campaign (its id as it stands in a path), and waits until its stock is laid out: until then claims are
+    /// told to come back.
+    pub async fn offer(&self, campaign: &str, body: &Value) {
+        self.admin.put(&format!("/v1/campaigns/{campaign}"), body).await.expect(201);
+        eventually("stock that is laid out", async || {
+            self.public.get(&format!("/v1/campaigns/{campaign}/remaining")).await.status == 200
         })
         .await;
     }
@@ -129,8 +138,9 @@ impl Answer {
 }
 
 impl Api {
-    fn new(client: Client<HttpConnector, Full<Bytes>>, authority: &str) -> Self {
-        Self { client, authority: authority.to_owned() }
+    /// Of whatever listens there.
+    pub fn of(authority: &str) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), authority: authority.to_owned() }
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -151,6 +161,11 @@ impl Api {
 
     pub async fn patch(&self, path: &str, body: &Value) -> Answer {
         self.send_json(Method::PATCH, path, body).await
+    }
+
+    /// The same client, for another address.
+    pub fn at(&self, authority: &str) -> Self {
+        Self { client: self.client.clone(), authority: authority.to_owned() }
     }
 
     async fn send_json(&self, method: Method, path: &str, body: &Value) -> Answer {

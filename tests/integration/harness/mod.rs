@@ -7,16 +7,25 @@
 //! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
 //! | `crowd.rs` | users, and how they arrive |
 //! | `placement.rs` | nothing: says which master a user is on |
+//! | `proxies.rs` | nginx, Envoy, Traefik, as docs/GATE.md sets them up |
+//! | `shop.rs` | what stands behind them, and what it was asked |
 //! | `gateway.rs` | the real binary, and a client for its two listeners |
+//! | `proxy.rs` | a proxy that can lose answers |
+//! | `sale.rs`, `told.rs` | a hard campaign under load, and all that its users are told |
 
 pub mod cluster;
 pub mod crowd;
 pub mod gateway;
 pub mod placement;
 pub mod process;
+pub mod proxies;
+pub mod proxy;
 pub mod redis;
 pub mod resp;
+pub mod sale;
+pub mod shop;
 pub mod tls;
+pub mod told;
 
 use std::time::Duration;
 

@@ -157,8 +157,21 @@ impl RedisServer {
     }
 
     /// Whether it is there; does not wait for one that was stopped.
-    pub fn answers(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         !self.stopped.load(Ordering::SeqCst) && self.try_command(&["PING"]).is_ok()
+    }
+
+    /// Whether it is there and not busy loading.
+    pub fn answers(&self) -> bool {
+        self.is_there() && self.command(&["PING"]) == Reply::Text("PONG".to_owned())
+    }
+
+    /// The text it answers; None where it has none to give, as while it loads what its new master sends.
+    pub fn told(&self, args: &[&str]) -> Option<String> {
+        match self.command(args) {
+            Reply::Error(_) => None,
+            reply => Some(reply.text()),
+        }
     }
 
     /// Loses all keys.
@@ -168,7 +181,7 @@ impl RedisServer {
 
     /// A field of `INFO <section>`.
     pub fn info(&self, section: &str, field: &str) -> Option<String> {
-        let text = self.command(&["INFO", section]).text();
+        let text = self.told(&["INFO", section])?;
         let prefix = format!("{field}:");
         text.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
     }

@@ -1,0 +1,5 @@
+//! Management: the settings of events, and campaigns.
+
+pub mod campaigns;
+pub mod events;
+pub mod records;
