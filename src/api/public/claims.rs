@@ -16,7 +16,7 @@ use crate::api::state::AppState;
 use crate::api::{body, id};
 use crate::domain::id::CampaignId;
 use crate::service::claim::SoftClaim;
-use crate::service::error::OpeningHours;
+use crate::service::error::{OpeningHours, ServiceError};
 use crate::service::quota::claims::{Claim, HardClaim};
 
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -51,9 +51,9 @@ pub async fn claim(app: Arc<AppState>, request: Request) -> Result<Response, Pro
     let no_body_needed = bytes.is_empty() && by_ingress.is_some() && in_path.is_some();
     let wish = if no_body_needed { ClaimBody::default() } else { ClaimBody::parse(&bytes)? };
     let (campaign, user) = (wish.campaign(in_path)?, wish.user(by_ingress)?);
-    if app.hard.is_hard(&campaign).await? {
-        let claim = app.hard.claim(&campaign, user, key, app.config.claim_wait).await?;
-        return hard(&campaign, user.as_str(), claim, app.clock.now());
+    match app.hard.claim(&campaign, user, key, app.config.claim_wait).await {
+        Err(ServiceError::NotKeptBySoft) => {}
+        claimed => return hard(&campaign, user.as_str(), claimed?, app.clock.now()),
     }
     match app.claims.claim(&campaign, user).await? {
         SoftClaim::Granted { claimed_at, remaining, stale } => {

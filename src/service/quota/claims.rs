@@ -107,13 +107,24 @@ impl HardClaims {
         }
         let offer = self.offers.get(campaign, &facts, hard);
         let (shard, key) = self.home(&offer, user)?;
-        let wish = Wish {
-            user: key,
-            user_raw: user.as_str().to_owned(),
-            secret: secret_text(random_bytes()),
-            idem: idempotency_key.map(idem_digest).unwrap_or_default(),
+        // Most of a crowd comes too late: nothing is made for them, not even a timer.
+        if let Some(known) = self.recall(&offer, shard, key) {
+            return known;
+        }
+        let claimed = async {
+            if let Some(may_return) = self.look_again(&offer).await?
+                && !offer.claimants.may_contain(shard, key)
+            {
+                return Ok(HardClaim::SoldOut { may_return });
+            }
+            let wish = Wish {
+                user: key,
+                user_raw: user.as_str().to_owned(),
+                secret: secret_text(random_bytes()),
+                idem: idempotency_key.map(idem_digest).unwrap_or_default(),
+            };
+            self.serve(&offer, shard, &wish, hours, facts.quota).await
         };
-        let claimed = self.serve(&offer, shard, &wish, hours, facts.quota);
         timeout_at(deadline, claimed).await.unwrap_or(Err(ServiceError::StockOnItsWay))
     }
 
@@ -125,12 +136,6 @@ impl HardClaims {
         hours: OpeningHours,
         quota: u64,
     ) -> Result<HardClaim, ServiceError> {
-        // In this order: a check that is made now also finds out who has claimed.
-        if let Some(may_return) = self.recall_sold_out(offer).await?
-            && !offer.claimants.may_contain(shard, wish.user)
-        {
-            return Ok(HardClaim::SoldOut { may_return });
-        }
         let mut answer = queue::ask(offer, shard, wish.clone(), &self.tasks).await?;
         if answer == ClaimAnswer::Dry {
             answer = match transfers::wait(offer, shard, wish.clone(), &self.tasks).await {
@@ -157,25 +162,33 @@ impl HardClaims {
         })
     }
 
-    /// What this process may say without asking: sold out (Some), or nothing. Where a pool did not answer a moment ago,
-    /// late callers are told so from memory too (docs/FAULTS.md A18).
-    async fn recall_sold_out(&self, offer: &Arc<Offer>) -> Result<Option<bool>, ServiceError> {
-        match offer.sold_out.recall() {
-            Some((Verdict::SoldOut { may_return }, again)) => {
+    /// What this process may say without asking anybody. Where a pool did not answer a moment ago, late callers are told
+    /// so from memory too (docs/FAULTS.md A18).
+    fn recall(&self, offer: &Arc<Offer>, shard: usize, user: UserKey) -> Option<Result<HardClaim, ServiceError>> {
+        let (verdict, again) = offer.sold_out.recall()?;
+        match verdict {
+            Verdict::NotSoldOut => None,
+            _ if offer.claimants.may_contain(shard, user) => None,
+            Verdict::Unknown(error) => Some(Err(error)),
+            Verdict::SoldOut { may_return } => {
                 if again {
                     sold_out::check_behind(offer, &self.tasks);
                 }
-                Ok(Some(may_return))
+                Some(Ok(HardClaim::SoldOut { may_return }))
             }
-            Some((Verdict::Unknown(error), _)) => Err(error),
-            Some((Verdict::NotSoldOut, _)) => Ok(None),
-            // It was sold out a moment ago: look once more, together, before a crowd asks the pools.
-            None if offer.sold_out.was_sold_out() => match sold_out::check(offer, Duration::ZERO).await {
-                Verdict::SoldOut { may_return } => Ok(Some(may_return)),
-                Verdict::Unknown(error) => Err(error),
-                Verdict::NotSoldOut => Ok(None),
-            },
-            None => Ok(None),
+        }
+    }
+
+    /// Where nothing was left a moment ago: looks once more, together with all who ask now, before a crowd asks the
+    /// pools. Some: nothing is left, and whether units may return.
+    async fn look_again(&self, offer: &Arc<Offer>) -> Result<Option<bool>, ServiceError> {
+        if offer.sold_out.recall().is_some() || !offer.sold_out.was_sold_out() {
+            return Ok(None);
+        }
+        match sold_out::check(offer, Duration::ZERO).await {
+            Verdict::SoldOut { may_return } => Ok(Some(may_return)),
+            Verdict::Unknown(error) => Err(error),
+            Verdict::NotSoldOut => Ok(None),
         }
     }
 

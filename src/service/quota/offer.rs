@@ -69,7 +69,8 @@ impl Offer {
 /// All offers of this process.
 pub struct Offers {
     store: Arc<dyn Pools>,
-    kept: Cache<(CampaignId, i64), Arc<Offer>>,
+    /// By the campaign's serial number and its creation.
+    kept: Cache<(u64, i64), Arc<Offer>>,
 }
 
 impl Offers {
@@ -79,7 +80,7 @@ impl Offers {
 
     /// The offer of a campaign. One that was made anew under the same id (another creation) is another offer.
     pub fn get(&self, campaign: &CampaignId, facts: &CampaignFacts, hard: HardFacts) -> Arc<Offer> {
-        let key = (campaign.clone(), facts.created_at.as_microsecond());
+        let key = (facts.serial, facts.created_at.as_microsecond());
         if let Some(offer) = self.kept.get(&key) {
             return offer;
         }
@@ -88,7 +89,7 @@ impl Offers {
 
     /// Campaigns that this process sells.
     pub fn campaigns(&self) -> Vec<CampaignId> {
-        self.kept.iter().map(|(key, _)| key.0.clone()).collect()
+        self.kept.iter().map(|(_, offer)| offer.campaign.clone()).collect()
     }
 
     pub fn store(&self) -> &Arc<dyn Pools> {
