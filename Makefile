@@ -28,8 +28,9 @@ cluster: ## A local 3+3 Redis Cluster and two gateways, until Ctrl-C
 	$(CARGO) build $(PROFILE)
 	@bash scripts/cluster.sh
 
-bench: tools ## One table: ratios to a bare hyper server, in one run
+bench: tools ## Two tables: ratios to a bare hyper server, each in one run
 	$(CARGO) bench --locked --bench http
+	$(CARGO) bench --locked --bench claims
 
 micro: ## What counting costs without HTTP and store
 	$(CARGO) bench --locked --bench sketch
