@@ -117,7 +117,7 @@ pub struct ShardAnswer {
     in_flight: u64,
     ver: u64,
     incarnation: u64,
-    /// `replicated`, `degraded` (not on all replicas that could be promoted), `single` (in one server's memory only).
+    /// `replicated`, `disk` (the embedded store), `degraded` (not on all replicas that could be promoted), `single` (in one server's memory only).
     safe: &'static str,
     /// Replicas that must confirm.
     replicas: u32,
@@ -172,6 +172,7 @@ impl From<&ShardAudit> for ShardAnswer {
     fn from(audit: &ShardAudit) -> Self {
         let reading = &audit.reading;
         let (safe, replicas) = match audit.safety {
+            Safety::Safe { replicas: 0 } => ("disk", 0),
             Safety::Safe { replicas } => ("replicated", replicas),
             Safety::Degraded { replicas, .. } => ("degraded", replicas),
             Safety::Single => ("single", 0),
