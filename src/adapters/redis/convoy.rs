@@ -8,12 +8,10 @@
 //! which may run them a second time; every step can be repeated.
 
 use std::collections::HashMap;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::address::Address;
 use super::confirm::{Confirm, wait};
@@ -21,29 +19,24 @@ use super::node::Node;
 use super::reply::{Command, Reply};
 use super::router::Router;
 use super::settings::Role;
+use crate::runtime::batches::{Batches, Pace};
 use crate::runtime::tasks::Tasks;
 
-/// Scripts in one pipeline: with 64 claims each, some ten milliseconds of the server's time.
-const SCRIPTS_MAX: usize = 16;
-/// A convoy leaves when the one before is back, so that many travel together; but one that is slow (a WAIT may take
-/// 0.1 s) is not waited for any longer than this: a round trip with its replication takes a millisecond or two.
-const SLOW: Duration = Duration::from_millis(10);
-/// Convoys under way to a primary, the slow ones included.
-const UNDER_WAY_MAX: u32 = 8;
+const PACE: Pace = Pace {
+    // With 64 claims each, some ten milliseconds of the server's time.
+    batch_max: 16,
+    // Whoever waits here is bounded by the requests that are let in.
+    waiting_max: usize::MAX,
+    // A WAIT may take 0.1 s; a round trip with its replication takes a millisecond or two.
+    slow: Duration::from_millis(10),
+    under_way_max: 8,
+};
 
 pub struct Convoys {
     router: Arc<Router>,
     confirm: Arc<Confirm>,
     tasks: Tasks,
-    primaries: Mutex<HashMap<Address, Arc<Mutex<Queue>>>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    scripts: Vec<Member>,
-    under_way: u32,
-    /// Of these, convoys that nobody waits for any more.
-    slow: u32,
+    primaries: Mutex<HashMap<Address, Arc<Batches<Member>>>>,
 }
 
 struct Member {
@@ -61,58 +54,20 @@ impl Convoys {
     /// Takes a script along. None: it is not known to have run and to be replicated; take the long way.
     pub async fn take(self: &Arc<Self>, slot: u16, script: Command) -> Option<Reply> {
         let node = self.router.topology.view().owner(slot)?.clone();
-        let queue = lock(&self.primaries).entry(node.address.clone()).or_default().clone();
-        let (reply, answered) = oneshot::channel();
-        let start = {
-            let mut queue = lock(&queue);
-            queue.scripts.push(Member { slot, script, reply });
-            let start = queue.under_way == queue.slow && queue.under_way < UNDER_WAY_MAX;
-            queue.under_way += u32::from(start);
-            start
+        let convoy = {
+            // Entries are whole after each statement.
+            let mut primaries = self.primaries.lock().unwrap_or_else(PoisonError::into_inner);
+            primaries.entry(node.address.clone()).or_insert_with(|| Arc::new(Batches::new(PACE))).clone()
         };
-        if start {
-            self.tasks.spawn("redis convoy", self.clone().carry(node, queue));
-        }
+        let (reply, answered) = oneshot::channel();
+        let sender = self.clone();
+        let send = move |members| sender.clone().send(node.clone(), members);
+        convoy.add(Member { slot, script, reply }, (&self.tasks, "redis convoy"), send);
         answered.await.ok()
     }
 
-    /// Serves a primary's queue until it is empty. Boxed, because it starts another one of its own kind.
-    fn carry(self: Arc<Self>, node: Arc<Node>, queue: Arc<Mutex<Queue>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.drain(node, queue))
-    }
-
-    async fn drain(self: Arc<Self>, node: Arc<Node>, queue: Arc<Mutex<Queue>>) {
-        loop {
-            let members: Vec<Member> = {
-                let mut queue = lock(&queue);
-                let count = queue.scripts.len().min(SCRIPTS_MAX);
-                if count == 0 {
-                    queue.under_way -= 1;
-                    return;
-                }
-                queue.scripts.drain(..count).collect()
-            };
-            let mut sending = std::pin::pin!(self.send(&node, members));
-            if timeout(SLOW, &mut sending).await.is_ok() {
-                continue;
-            }
-            let replaced = {
-                let mut queue = lock(&queue);
-                queue.slow += 1;
-                let replaced = queue.under_way < UNDER_WAY_MAX && !queue.scripts.is_empty();
-                queue.under_way += u32::from(replaced);
-                replaced
-            };
-            if replaced {
-                self.tasks.spawn("redis convoy behind a slow one", self.clone().carry(node.clone(), queue.clone()));
-            }
-            sending.await;
-            lock(&queue).slow -= 1;
-        }
-    }
-
     /// One round trip. Whoever is not answered here finds the channel closed.
-    async fn send(&self, node: &Arc<Node>, members: Vec<Member>) {
+    async fn send(self: Arc<Self>, node: Arc<Node>, members: Vec<Member>) {
         // The slots may have moved since, each to a primary with replicas of its own number.
         let needed = members.iter().map(|member| self.confirm.needed(member.slot)).max().unwrap_or(0);
         let mut commands: Vec<Command> = members.iter().map(|member| member.script.clone()).collect();
@@ -133,9 +88,4 @@ impl Convoys {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these hold is whole after each statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,6 +17,7 @@ use crate::api::query::Known;
 use crate::api::response::{NO_STORE, RemainingAnswer, json_no_store, json_written, to_json};
 use crate::api::state::AppState;
 use crate::service::claim::Remaining;
+use crate::service::error::ServiceError;
 
 /// Browsers and proxies may answer a crowd that polls; one second old is as good as what is refreshed five times in it.
 const FRESH_FOR_1S: HeaderValue = HeaderValue::from_static("max-age=1");
@@ -39,10 +40,9 @@ const VISIBLE_BYTES: usize = 200;
 )]
 pub async fn remaining(app: Arc<AppState>, request: Request) -> Result<Response, Problem> {
     let (campaign, _) = id::campaign(request.uri(), Known::default())?;
-    let left = if app.hard.is_hard(&campaign).await? {
-        app.hard.remaining(&campaign).await?
-    } else {
-        app.claims.remaining(&campaign).await?
+    let left = match app.hard.remaining(&campaign).await {
+        Err(ServiceError::NotKeptBySoft) => app.claims.remaining(&campaign).await?,
+        left => left?,
     };
     Ok(remaining_answer(left, request.headers()))
 }

@@ -11,7 +11,7 @@ use super::memory::SoldOutMemory;
 use super::pools::LocalPool;
 use super::reading::Surveys;
 use super::waiting::Waiting;
-use super::wishes::ClaimQueue;
+use super::wishes::{self, ClaimQueue};
 use crate::domain::id::CampaignId;
 use crate::domain::ring::Shards;
 use crate::service::book::{CampaignFacts, HardFacts};
@@ -28,7 +28,7 @@ pub struct Offer {
     pub interval: Duration,
     pub holds: bool,
     pub pools: Vec<Arc<LocalPool>>,
-    pub queues: Vec<ClaimQueue>,
+    pub queues: Vec<Arc<ClaimQueue>>,
     pub waiting: Vec<Waiting>,
     pub surveys: Surveys,
     pub sold_out: SoldOutMemory,
@@ -51,7 +51,7 @@ impl Offer {
             shards,
             interval: Duration::from_millis(facts.interval_ms),
             holds: facts.hold_s > 0,
-            queues: (0..count).map(|_| ClaimQueue::default()).collect(),
+            queues: (0..count).map(|_| Arc::new(ClaimQueue::new(wishes::PACE))).collect(),
             waiting: (0..count).map(|_| Waiting::default()).collect(),
             surveys: Surveys::default(),
             sold_out: SoldOutMemory::default(),
