@@ -22,6 +22,7 @@ use crate::api::response::NO_STORE;
 use crate::api::state::AppState;
 use crate::domain::id::{CampaignId, UserId};
 use crate::service::claim::SoftClaim;
+use crate::service::error::ServiceError;
 use crate::service::quota::claims::{Claim, HardClaim};
 
 const OUTCOME: HeaderName = HeaderName::from_static("x-headcount-outcome");
@@ -131,10 +132,11 @@ async fn decide(
     key: Option<&str>,
     (consumes, wait): (bool, Duration),
 ) -> Verdict {
-    let found = if !app.hard.is_hard(campaign).await.unwrap_or(true) {
-        return soft(app, campaign, user, consumes).await;
-    } else if consumes {
-        app.hard.claim(campaign, user, key, wait).await
+    let found = if consumes {
+        match app.hard.claim(campaign, user, key, wait).await {
+            Err(ServiceError::NotKeptBySoft) => return soft(app, campaign, user).await,
+            claimed => claimed,
+        }
     } else {
         match app.hard.lookup(campaign, user).await {
             Ok(Some(claim)) if claim.record.state.is_live() => Ok(HardClaim::Already { claim, remaining: None }),
@@ -157,11 +159,8 @@ async fn decide(
     }
 }
 
-/// A soft campaign admits without keeping whom, so there is nothing to check.
-async fn soft(app: &AppState, campaign: &CampaignId, user: UserId<'_>, consumes: bool) -> Verdict {
-    if !consumes {
-        return Verdict::denied("not-kept-by-soft");
-    }
+/// A soft campaign admits without keeping whom; there is nothing to check afterwards.
+async fn soft(app: &AppState, campaign: &CampaignId, user: UserId<'_>) -> Verdict {
     match app.claims.claim(campaign, user).await {
         Ok(SoftClaim::Granted { remaining, .. }) => {
             Verdict { admitted: true, remaining: Some(remaining), ..Verdict::denied("granted") }
