@@ -118,7 +118,7 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     let calendar = Calendar::utc();
     let store_clock = Arc::new(StoreClock::new(clock.clone()));
     let push_soon = Arc::new(Notify::new());
-    let Stores { counters, records, deployment, pools } = stores.clone();
+    let Stores { counters, records, deployment, pools, outbox: _ } = stores.clone();
 
     let cells = Arc::new(CellCache::new(config.local.sketch_cache_bytes));
     let buffer = Arc::new(Buffer::new(config.local.buffer_bytes));

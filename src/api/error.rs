@@ -31,6 +31,7 @@ impl From<ServiceError> for Problem {
             | ServiceError::StockOnItsWay
             | ServiceError::Unconfirmed(_)
             | ServiceError::PoolAdmitting
+            | ServiceError::PoolFrozen
             | ServiceError::PoolLost { .. } => of_claims(&error),
             ServiceError::Conflict(what) => Problem::new(Kind::Conflict, what),
             ServiceError::VersionMismatch { present } => Problem::field_with_detail(
@@ -99,6 +100,11 @@ fn of_claims(error: &ServiceError) -> Problem {
         ServiceError::PoolAdmitting => Problem::new(
             Kind::ShardAdmitting,
             "Another server has taken this part over and serves in a second; nothing was consumed.",
+        )
+        .retry_after_s(jittered_s()),
+        ServiceError::PoolFrozen => Problem::new(
+            Kind::ShardMending,
+            "A part of the campaign is being put right, and all of it keeps still for some seconds; nothing was consumed.",
         )
         .retry_after_s(jittered_s()),
         ServiceError::PoolLost { shard, fenced } => pool_lost(*shard, *fenced),

@@ -38,6 +38,7 @@ pub enum Kind {
     ClaimPending,
     CampaignPreparing,
     ShardAdmitting,
+    ShardMending,
     ShardLost,
     BufferFull,
     NoReading,
@@ -51,7 +52,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 36] = [
+    pub const ALL: [Kind; 37] = [
         Kind::Malformed,
         Kind::InvalidField,
         Kind::NotInThisVersion,
@@ -78,6 +79,7 @@ impl Kind {
         Kind::ClaimPending,
         Kind::CampaignPreparing,
         Kind::ShardAdmitting,
+        Kind::ShardMending,
         Kind::ShardLost,
         Kind::BufferFull,
         Kind::NoReading,
@@ -126,6 +128,9 @@ impl Kind {
             Kind::ClaimPending => ("/problems/claim-pending", S::SERVICE_UNAVAILABLE, "No answer in time"),
             Kind::CampaignPreparing => {
                 ("/problems/campaign-preparing", S::SERVICE_UNAVAILABLE, "The campaign is being prepared")
+            }
+            Kind::ShardMending => {
+                ("/problems/shard-mending", S::SERVICE_UNAVAILABLE, "A part of the campaign is being put right")
             }
             Kind::ShardAdmitting => {
                 ("/problems/shard-admitting", S::SERVICE_UNAVAILABLE, "A part of the campaign has just moved")

@@ -15,7 +15,7 @@ use crate::domain::id::CampaignId;
 use crate::runtime::random::random_name;
 use crate::service::error::ServiceError;
 use crate::service::quota::upkeep::Upkeep;
-use crate::store::pools::Pools;
+use crate::store::pools::{Duty, Pools};
 use crate::store::records::{RecordKind, Records};
 
 /// A hold expires at most about this late.
@@ -96,7 +96,7 @@ impl UpkeepJob {
         if !self.upkeep.is_wanted(campaign).await {
             return IDLE;
         }
-        match self.pools.lease(campaign, me, LEASE).await {
+        match self.pools.lease(campaign, Duty::Upkeep, me, LEASE).await {
             Ok(true) => {}
             Ok(false) => return LEASE,
             Err(_) => return LEASE / 2,

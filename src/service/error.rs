@@ -36,6 +36,9 @@ pub enum ServiceError {
     /// A shard's server is another one than before; it hears for a second what processes know before it serves.
     #[error("a shard is being admitted")]
     PoolAdmitting,
+    /// Another shard of the campaign is put right; all keep still until then.
+    #[error("a shard is being put right")]
+    PoolFrozen,
     /// A shard has lost something that was promised, or all of it; it serves nobody until it is reconciled.
     #[error("shard {shard} of the campaign has lost data")]
     PoolLost { shard: u16, fenced: bool },

@@ -39,6 +39,7 @@ mod counters;
 mod deployment;
 pub mod file;
 mod format;
+mod outbox;
 mod pool_cells;
 mod pool_head;
 mod pool_runs;
@@ -124,7 +125,13 @@ impl EmbeddedStore {
     }
 
     pub fn stores(self: &Arc<Self>) -> Stores {
-        Stores { counters: self.clone(), records: self.clone(), deployment: self.clone(), pools: self.clone() }
+        Stores {
+            counters: self.clone(),
+            records: self.clone(),
+            deployment: self.clone(),
+            pools: self.clone(),
+            outbox: self.clone(),
+        }
     }
 
     /// Commits what is left and closes the file; later writes are refused. For the end of the program: everything

@@ -35,6 +35,9 @@ struct Head {
     seen: u64,
     run: String,
     admitting_until_ms: i64,
+    frozen_until_ms: i64,
+    mender: u64,
+    mended: u64,
     incarnation: u64,
     ver: u64,
     sver: u64,
@@ -44,7 +47,9 @@ struct Head {
     cooling: String,
     retired: String,
     refunded: u64,
+    refunded_cents: i64,
     confirmed: u64,
+    taken_cents: i64,
     /// How many rows of claims there are: one that is missing must be noticed.
     claims: u64,
     out: BTreeMap<u16, (u64, String)>,
@@ -82,6 +87,9 @@ pub fn head_value(pool: &Pool, log_next: u64) -> Bytes {
         seen: pool.seen,
         run: pool.run.clone(),
         admitting_until_ms: pool.admitting_until_ms,
+        frozen_until_ms: pool.frozen_until_ms,
+        mender: pool.mender,
+        mended: pool.mended,
         incarnation: pool.incarnation,
         ver: pool.ver,
         sver: pool.sver,
@@ -90,7 +98,9 @@ pub fn head_value(pool: &Pool, log_next: u64) -> Bytes {
         cooling: cooling_runs(&pool.cooling),
         retired: runs(&pool.retired),
         refunded: pool.refunded,
+        refunded_cents: pool.refunded_cents,
         confirmed: pool.confirmed,
+        taken_cents: pool.taken_cents,
         claims: pool.claims.len() as u64,
         out: pool.out.iter().map(|(home, parcel)| (*home, (parcel.seq, runs(&parcel.units)))).collect(),
         came: pool.came.clone(),
@@ -139,6 +149,9 @@ pub fn pool_of(value: &[u8], claims: BTreeMap<UserKey, ClaimRecord>) -> Result<(
         seen: head.seen,
         run: head.run,
         admitting_until_ms: head.admitting_until_ms,
+        frozen_until_ms: head.frozen_until_ms,
+        mender: head.mender,
+        mended: head.mended,
         incarnation: head.incarnation,
         ver: head.ver,
         sver: head.sver,
@@ -147,9 +160,11 @@ pub fn pool_of(value: &[u8], claims: BTreeMap<UserKey, ClaimRecord>) -> Result<(
         cooling: cooling_of(&head.cooling).ok_or("those that cool are not units")?,
         retired: units("those retired", &head.retired)?,
         refunded: head.refunded,
+        refunded_cents: head.refunded_cents,
         claims,
         deadlines,
         confirmed,
+        taken_cents: head.taken_cents,
         out: head.out.into_iter().map(parcel).collect::<Result<_, String>>()?,
         came: head.came,
         op: OpMark { operation: head.op.0, chunk: head.op.1 },
@@ -199,7 +214,7 @@ mod tests {
         pool.status = PoolStatus::Closing;
         (pool.fenced, pool.seen, pool.admitting_until_ms, pool.incarnation) = (true, 99, 8, 2);
         (pool.ver, pool.sver, pool.seq, pool.refunded) = (40, 30, u64::MAX, 5);
-        pool.avail = [Unit::new(1), Unit::new(2), Unit { number: 9, turn: 3 }].into();
+        pool.avail = [Unit::new(1), Unit::new(2), Unit { number: 9, turn: 3, cents: None }].into();
         pool.retired = [Unit::new(7)].into();
         pool.cooling = [Cooling { ready_ms: 77, unit: Unit::new(4) }].into();
         let claim = |text: &str| text.parse::<ClaimRecord>().unwrap();

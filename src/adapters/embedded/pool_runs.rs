@@ -25,7 +25,7 @@ pub fn runs<'a>(units: impl IntoIterator<Item = &'a Unit>) -> String {
 }
 
 fn end_run(text: &mut String, run: Option<(Unit, u64)>) {
-    let Some((Unit { number, turn }, last)) = run else { return };
+    let Some((Unit { number, turn, .. }, last)) = run else { return };
     let comma = if text.is_empty() { "" } else { "," };
     // Writing to a String cannot fail.
     let _ = if last == number {
@@ -46,7 +46,7 @@ pub fn units_of(text: &str) -> Option<VecDeque<Unit>> {
         if last < first || last - first >= UNITS_MAX - units.len() as u64 {
             return None;
         }
-        units.extend((first..=last).map(|number| Unit { number, turn }));
+        units.extend((first..=last).map(|number| Unit { number, turn, cents: None }));
     }
     Some(units)
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn unit(number: u64, turn: u32) -> Unit {
-        Unit { number, turn }
+        Unit { number, turn, cents: None }
     }
 
     #[test]

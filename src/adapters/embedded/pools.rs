@@ -9,12 +9,13 @@ use super::format;
 use super::pool_cells::PoolState;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim::UserKey;
+use crate::domain::quota::inventory::Inventory;
 use crate::domain::quota::marks::{Floor, STEP_MAX};
 use crate::domain::quota::pool::Pool;
 use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::store::StoreFuture;
 use crate::store::error::StoreError;
-use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, PoolAddress, Pools, Safety};
+use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, Duty, PoolAddress, Pools, Safety};
 
 /// So many claims are read under a pool's lock at once.
 const READ_MAX: usize = 8192;
@@ -83,8 +84,18 @@ impl Pools for EmbeddedStore {
         })
     }
 
-    fn lease<'a>(&'a self, campaign: &'a CampaignId, holder: &'a str, hold: Duration) -> StoreFuture<'a, bool> {
-        Box::pin(async move { Ok(self.answers.hold_upkeep(campaign, holder, self.now_ms(), hold)) })
+    fn lease<'a>(
+        &'a self,
+        campaign: &'a CampaignId,
+        duty: Duty,
+        holder: &'a str,
+        hold: Duration,
+    ) -> StoreFuture<'a, bool> {
+        Box::pin(async move { Ok(self.answers.hold_duty(campaign, duty, holder, self.now_ms(), hold)) })
+    }
+
+    fn inventory<'a>(&'a self, _: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>> {
+        Box::pin(async { Err(StoreError::Refused("not built yet".into())) })
     }
 
     fn obstacle(&self) -> StoreFuture<'_, Option<String>> {

@@ -42,7 +42,7 @@ use crate::domain::counter::{Counter, SketchAddress, Subject};
 use crate::domain::id::CampaignId;
 use crate::domain::ring::{POSITIONS, Position, phase};
 use crate::store::counters::AnswerKey;
-use crate::store::pools::PoolAddress;
+use crate::store::pools::{Duty, PoolAddress};
 use crate::store::records::RecordKind;
 
 /// Ends each part of a key; ids cannot contain it.
@@ -122,8 +122,13 @@ pub fn pool_claimants_lease(address: &PoolAddress) -> Key {
     of_pool("xb", address)
 }
 
-pub fn upkeep_lease(campaign: &CampaignId) -> Key {
-    of_pool("xu", &PoolAddress { campaign: campaign.clone(), position: Position::FIRST })
+pub fn duty_lease(campaign: &CampaignId, duty: Duty) -> Key {
+    let kind = match duty {
+        Duty::Upkeep => "xu",
+        Duty::Drain => "xe",
+        Duty::Mend => "xm",
+    };
+    of_pool(kind, &PoolAddress { campaign: campaign.clone(), position: Position::FIRST })
 }
 
 /// Keys of one merge, all in one slot and used by nobody else. `place` (any number) chooses where on the cluster.
@@ -234,7 +239,9 @@ mod tests {
             pool(&shard)[LOG].clone(),
             pool_claimants(&shard),
             pool_claimants_lease(&shard),
-            upkeep_lease(&shard.campaign),
+            duty_lease(&shard.campaign, Duty::Upkeep),
+            duty_lease(&shard.campaign, Duty::Drain),
+            duty_lease(&shard.campaign, Duty::Mend),
         ];
         let texts: Vec<String> = keys.iter().map(text).collect();
         assert_eq!(

@@ -28,6 +28,7 @@ pub mod counters;
 pub mod deployment;
 pub mod keys;
 pub mod node;
+pub mod outbox;
 pub mod pool_answers;
 pub mod pool_steps;
 pub mod pools;
@@ -153,6 +154,7 @@ impl RedisStore {
             records: Arc::new(records::RedisRecords::new(self.router.clone(), self.confirm.clone())),
             deployment: Arc::new(deployment::RedisDeployment::new(self.router.clone(), self.confirm.clone())),
             pools: Arc::new(pools::RedisPools::new(self.router.clone(), self.confirm.clone(), self.convoys.clone())),
+            outbox: Arc::new(outbox::RedisOutbox { router: self.router.clone(), confirm: self.confirm.clone() }),
         }
     }
 }

@@ -22,6 +22,7 @@ pub fn stepped(step: &Step, reply: Reply) -> Result<Stepped, StoreError> {
         "absent" => Answer::Absent,
         "fenced" => Answer::Fenced,
         "admitting" => Answer::Admitting,
+        "frozen" => Answer::Frozen,
         "ok" => answer(step, &mut items)?,
         _ => return Err(unexpected("a pool's answer")),
     };
@@ -35,9 +36,12 @@ pub fn record(text: &str) -> Result<ClaimRecord, StoreError> {
 
 fn answer(step: &Step, items: &mut Items) -> Result<Answer, StoreError> {
     Ok(match step {
-        Step::Create { .. } | Step::Reschedule(_) | Step::Restock { .. } | Step::Ack { .. } | Step::Finish => {
-            Answer::Done(items.next().number()? == 1)
-        }
+        Step::Create { .. }
+        | Step::Reschedule(_)
+        | Step::Restock { .. }
+        | Step::Ack { .. }
+        | Step::Finish
+        | Step::Mend(_) => Answer::Done(items.next().number()? == 1),
         Step::Retire { .. } => Answer::Retired(items.small()?),
         Step::Close { .. } => Answer::Left(items.unsigned()?),
         Step::Claim { .. } => Answer::Claims(claims(items.next())?),
@@ -116,6 +120,8 @@ fn reading(items: &mut Items) -> Result<PoolReading, StoreError> {
         confirmed: items.unsigned()?,
         retired: items.unsigned()?,
         refunded: items.unsigned()?,
+        taken_cents: items.next().number()?,
+        refunded_cents: items.next().number()?,
         op: OpMark { operation: items.unsigned()?, chunk: items.unsigned()? },
         op_total: items.unsigned()?,
         out: by_shard(items.next(), |text| parcel(&text))?,

@@ -52,6 +52,7 @@ pub fn command(keys: &[Key; 7], floor: Floor, step: &Step) -> Result<Command, St
         }
         Step::Ack { home, parcel } => call.number(home).arg(parcel_text(parcel)),
         Step::Collect { entries } => call.number(u8::from(*entries)),
+        Step::Mend(_) => return Err(StoreError::Refused("not built yet".into())),
     })
 }
 
@@ -71,7 +72,7 @@ fn script(step: &Step) -> &'static Script {
         Step::Debit { .. } => &scripts::POOL_DEBIT,
         Step::Credit { .. } => &scripts::POOL_CREDIT,
         Step::Ack { .. } => &scripts::POOL_ACK,
-        Step::Collect { .. } => &scripts::POOL_COLLECT,
+        Step::Collect { .. } | Step::Mend(_) => &scripts::POOL_COLLECT,
     }
 }
 

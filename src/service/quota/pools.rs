@@ -44,6 +44,7 @@ impl LocalPool {
             Answer::Absent => Some(ServiceError::PoolLost { shard: self.shard, fenced: false }),
             Answer::Fenced => Some(ServiceError::PoolLost { shard: self.shard, fenced: true }),
             Answer::Admitting => Some(ServiceError::PoolAdmitting),
+            Answer::Frozen => Some(ServiceError::PoolFrozen),
             _ => None,
         };
         let outcome = if refusal.is_some() { "refused" } else { "ok" };

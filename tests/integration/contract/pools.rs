@@ -211,7 +211,7 @@ async fn claimants_are_kept_up(pools: &Arc<dyn Pools>) {
 
 async fn one_holder_has_the_upkeep(pools: &Arc<dyn Pools>) {
     let campaign = fresh_pool().campaign;
-    let lease = |holder: &'static str, hold| pools.lease(&campaign, holder, Duration::from_millis(hold));
+    let lease = |holder: &'static str, hold| pools.lease(&campaign, Duty::Upkeep, holder, Duration::from_millis(hold));
     assert_eq!(lease("a", 60_000).await, Ok(true));
     assert_eq!(lease("b", 60_000).await, Ok(false));
     assert_eq!(lease("a", 1).await, Ok(true), "renewed, for less");
