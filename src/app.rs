@@ -12,16 +12,20 @@ use tokio::time::Instant;
 
 use crate::adapters::embedded::{EmbeddedConfig, EmbeddedStore};
 use crate::adapters::redis::RedisStore;
+use crate::adapters::sql::SqlLedger;
 use crate::api::listeners::Listeners;
 use crate::api::readiness::Readiness;
 use crate::api::router::{admin_router, public_router};
 use crate::api::server::bind;
 use crate::api::state::AppState;
+use crate::config::ledger::LedgerUrl;
 use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
 use crate::jobs::contact::{Contact, Disagreement, HashingChoice};
+use crate::jobs::drain::DrainDuty;
 use crate::jobs::push::Pusher;
-use crate::jobs::upkeep::UpkeepJob;
+use crate::jobs::rounds::{CampaignDuty, Rounds};
+use crate::jobs::upkeep::UpkeepDuty;
 use crate::local::buffer::Buffer;
 use crate::local::cells::CellCache;
 use crate::local::coalescer::Coalescer;
@@ -36,6 +40,7 @@ use crate::service::book::Book;
 use crate::service::claim::Claims;
 use crate::service::crowd::Crowd;
 use crate::service::identity::Identity;
+use crate::service::ledger::drain::{Drain, Told};
 use crate::service::manage::campaigns::Campaigns;
 use crate::service::manage::events::Events;
 use crate::service::merge::Merger;
@@ -46,6 +51,8 @@ use crate::service::quota::upkeep::Upkeep;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
+use crate::store::ledger::Ledger;
+use crate::store::outbox::Outbox;
 use crate::store::pools::Pools;
 use crate::store::records::Records;
 
@@ -64,7 +71,8 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     let (admin_listener, admin_address) = listen(config.admin_listen, "HEADCOUNT_ADMIN_LISTEN")?;
     let (clock, tasks) = (Clock::real(), Tasks::new());
     let (stores, embedded) = open_store(&config, &clock, &tasks)?;
-    let parts = assemble(&config, &stores, (&clock, &tasks), metrics);
+    let ledger = open_ledger(&config)?;
+    let parts = assemble(&config, (&stores, ledger), (&clock, &tasks), metrics);
 
     let servers = Listeners::new(tasks.clone());
     servers.start("public", listener, public_router(parts.state.clone()), config.server);
@@ -84,7 +92,10 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     let ready = async {
         parts.contact.first(&background.stop_signal()).await.map_err(refused)?;
         parts.state.readiness.contacted();
-        background.spawn("upkeep of campaigns", parts.upkeep.clone().run(background.stop_signal()));
+        for duty in &parts.duties {
+            let rounds = Rounds { duty: duty.clone(), records: stores.records.clone(), pools: stores.pools.clone() };
+            background.spawn("a duty to campaigns", rounds.run(background.stop_signal()));
+        }
         background.spawn("repeat the facts", parts.contact.clone().repeat(background.stop_signal()));
         greet(&config, &stores, (address, admin_address));
         std::future::pending::<Result<(), StartError>>().await
@@ -110,15 +121,20 @@ struct Parts {
     state: Arc<AppState>,
     pusher: Arc<Pusher>,
     contact: Arc<Contact>,
-    upkeep: Arc<UpkeepJob>,
+    duties: Vec<Arc<dyn CampaignDuty>>,
 }
 
-fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), metrics: PrometheusHandle) -> Parts {
+fn assemble(
+    config: &Config,
+    (stores, ledger): (&Stores, Option<Arc<dyn Ledger>>),
+    (clock, tasks): (&Clock, &Tasks),
+    metrics: PrometheusHandle,
+) -> Parts {
     let identity = Arc::new(Identity::default());
     let calendar = Calendar::utc();
     let store_clock = Arc::new(StoreClock::new(clock.clone()));
     let push_soon = Arc::new(Notify::new());
-    let Stores { counters, records, deployment, pools, outbox: _ } = stores.clone();
+    let Stores { counters, records, deployment, pools, outbox } = stores.clone();
 
     let cells = Arc::new(CellCache::new(config.local.sketch_cache_bytes));
     let buffer = Arc::new(Buffer::new(config.local.buffer_bytes));
@@ -148,8 +164,9 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
     let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
-    let exact = (book.clone(), identity.clone(), store_clock.clone());
-    let (hard, operations, upkeep) = assemble_exact(exact, records.clone(), pools, tasks);
+    let exact =
+        Exact { book: book.clone(), records: records.clone(), pools, outbox, ledger, alarm: config.ledger.alarm };
+    let (hard, operations, duties) = exact.assemble((identity.clone(), store_clock.clone()), (clock, tasks));
     let campaigns =
         Campaigns { book: book.clone(), records, store_clock, operations, sold_out_interval: config.report.refresh };
 
@@ -176,21 +193,50 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
         push_soon,
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
-    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), upkeep: Arc::new(upkeep) }
+    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), duties }
 }
 
-/// What exact admission consists of.
-fn assemble_exact(
-    (book, identity, store_clock): (Arc<Book>, Arc<Identity>, Arc<StoreClock>),
+/// What exact admission is made of.
+struct Exact {
+    book: Arc<Book>,
     records: Arc<dyn Records>,
     pools: Arc<dyn Pools>,
-    tasks: &Tasks,
-) -> (HardClaims, Arc<Operations>, UpkeepJob) {
-    let offers = Arc::new(Offers::new(pools.clone()));
-    let operations = Arc::new(Operations { book: book.clone(), records: records.clone(), offers: offers.clone() });
-    let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
-    let hard = HardClaims { book, offers, identity, store_clock, tasks: tasks.clone() };
-    (hard, operations, UpkeepJob { upkeep, records, pools })
+    outbox: Arc<dyn Outbox>,
+    ledger: Option<Arc<dyn Ledger>>,
+    alarm: Duration,
+}
+
+impl Exact {
+    fn assemble(
+        self,
+        (identity, store_clock): (Arc<Identity>, Arc<StoreClock>),
+        (clock, tasks): (&Clock, &Tasks),
+    ) -> (HardClaims, Arc<Operations>, Vec<Arc<dyn CampaignDuty>>) {
+        let Exact { book, records, pools, outbox, ledger, alarm } = self;
+        let offers = Arc::new(Offers::new(pools));
+        let operations = Arc::new(Operations {
+            book: book.clone(),
+            records,
+            offers: offers.clone(),
+            outbox: outbox.clone(),
+            ledger: ledger.clone(),
+        });
+        let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
+        let mut duties: Vec<Arc<dyn CampaignDuty>> = vec![Arc::new(UpkeepDuty { upkeep })];
+        metrics::gauge!("headcount_ledger_configured").set(if ledger.is_some() { 1.0 } else { 0.0 });
+        if let Some(ledger) = ledger {
+            let (book, offers, clock) = (book.clone(), offers.clone(), clock.clone());
+            let drain = Drain { book, offers, outbox, ledger, clock, told: Told::default() };
+            duties.push(Arc::new(DrainDuty::new(Arc::new(drain), alarm)));
+        }
+        let hard = HardClaims { book, offers, identity, store_clock, tasks: tasks.clone() };
+        (hard, operations, duties)
+    }
+}
+
+fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Ledger>>, StartError> {
+    let open = |url: &LedgerUrl| SqlLedger::open(&url.0).map(|ledger| ledger as Arc<dyn Ledger>);
+    config.ledger.url.as_ref().map(open).transpose().map_err(StartError)
 }
 
 fn open_store(

@@ -10,7 +10,8 @@ use crate::api::state::AdminToken;
 use crate::audit_command::{self, NoBooks, Question};
 use crate::config::environment::Environment;
 use crate::config::variable::{Effective, Shown, Variable};
-use crate::config::{Config, Loaded, VARIABLES, load};
+use crate::config::variables::VARIABLES;
+use crate::config::{Config, Loaded, load};
 
 /// Headcount: how many different people came, and how many places are left.
 ///

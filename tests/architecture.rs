@@ -13,6 +13,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("store", 1),
     ("adapters/redis", 2),
     ("adapters/embedded", 2),
+    ("adapters/sql", 2),
     ("local", 2),
     ("service", 3),
     ("api", 4),
@@ -151,7 +152,7 @@ fn every_metric_is_described_and_documented() {
 
 #[test]
 fn settings_named_outside_the_code_exist() {
-    let known: BTreeSet<&str> = headcount::config::VARIABLES.iter().map(|variable| variable.name).collect();
+    let known: BTreeSet<&str> = headcount::config::variables::VARIABLES.iter().map(|variable| variable.name).collect();
     let mut places = files(&root().join("docs"), "md");
     places.extend(files(&root().join("k8s"), "md"));
     places.extend(files(&root().join("k8s"), "env"));

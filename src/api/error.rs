@@ -27,6 +27,7 @@ impl From<ServiceError> for Problem {
             ServiceError::NoClaim
             | ServiceError::NotKeptBySoft
             | ServiceError::NotSoft
+            | ServiceError::NotPackets
             | ServiceError::Preparing
             | ServiceError::StockOnItsWay
             | ServiceError::Unconfirmed(_)
@@ -63,6 +64,19 @@ impl From<ServiceError> for Problem {
                 "This process has given out its share of the places that the last reading showed; ask again.",
             )
             .retry_after_s(wait_ms.div_ceil(1000).max(1)),
+            ServiceError::Ledger(cause) => Problem::new(
+                Kind::LedgerUnavailable,
+                format!(
+                    "The ledger's database does not answer ({}). A campaign opens by itself once it does; \
+                     ask again.",
+                    word(&cause)
+                ),
+            )
+            .retry_after_s(STORE_RETRY_S),
+            ServiceError::NoLedger => Problem::new(
+                Kind::NoLedger,
+                "Give the process a database for the ledger (docs/LEDGER.md), and start it again.",
+            ),
             ServiceError::OtherHashKey { mine, theirs } => other_hash_key(&mine, &theirs),
             ServiceError::Refused(cause) => refused(&cause),
         }
@@ -81,6 +95,7 @@ fn of_claims(error: &ServiceError) -> Problem {
             "A soft campaign counts claimants without keeping who they are; use admission `hard` where claims are \
              looked up.",
         ),
+        ServiceError::NotPackets => Problem::new(Kind::Conflict, "The campaign's units are no packets."),
         ServiceError::NotSoft => Problem::new(Kind::Conflict, "The campaign is not a soft one."),
         ServiceError::Preparing => {
             let detail = "Its stock is being laid out; claim again in a moment.";

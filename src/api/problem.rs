@@ -39,6 +39,8 @@ pub enum Kind {
     CampaignPreparing,
     ShardAdmitting,
     ShardMending,
+    LedgerUnavailable,
+    NoLedger,
     ShardLost,
     BufferFull,
     NoReading,
@@ -52,7 +54,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 37] = [
+    pub const ALL: [Kind; 39] = [
         Kind::Malformed,
         Kind::InvalidField,
         Kind::NotInThisVersion,
@@ -80,6 +82,8 @@ impl Kind {
         Kind::CampaignPreparing,
         Kind::ShardAdmitting,
         Kind::ShardMending,
+        Kind::LedgerUnavailable,
+        Kind::NoLedger,
         Kind::ShardLost,
         Kind::BufferFull,
         Kind::NoReading,
@@ -129,6 +133,10 @@ impl Kind {
             Kind::CampaignPreparing => {
                 ("/problems/campaign-preparing", S::SERVICE_UNAVAILABLE, "The campaign is being prepared")
             }
+            Kind::LedgerUnavailable => {
+                ("/problems/ledger-unavailable", S::SERVICE_UNAVAILABLE, "The ledger does not answer")
+            }
+            Kind::NoLedger => ("/problems/no-ledger", S::CONFLICT, "There is no ledger"),
             Kind::ShardMending => {
                 ("/problems/shard-mending", S::SERVICE_UNAVAILABLE, "A part of the campaign is being put right")
             }

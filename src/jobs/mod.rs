@@ -1,5 +1,7 @@
 //! Work without a caller.
 
 pub mod contact;
+pub mod drain;
 pub mod push;
+pub mod rounds;
 pub mod upkeep;

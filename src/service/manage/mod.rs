@@ -2,4 +2,5 @@
 
 pub mod campaigns;
 pub mod events;
+pub mod packets;
 pub mod records;

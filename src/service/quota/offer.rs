@@ -7,6 +7,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 
 use super::claimants::ClaimantSet;
+use super::luckiest::LuckiestMemory;
 use super::memory::SoldOutMemory;
 use super::pools::LocalPool;
 use super::reading::Surveys;
@@ -33,6 +34,7 @@ pub struct Offer {
     pub surveys: Surveys,
     pub sold_out: SoldOutMemory,
     pub claimants: ClaimantSet,
+    pub luckiest: LuckiestMemory,
     /// Units this process granted, ever: tells how many since the last survey.
     pub granted: AtomicU64,
 }
@@ -56,6 +58,7 @@ impl Offer {
             surveys: Surveys::default(),
             sold_out: SoldOutMemory::default(),
             claimants: ClaimantSet::new(count),
+            luckiest: LuckiestMemory::default(),
             granted: AtomicU64::new(0),
             pools,
         }

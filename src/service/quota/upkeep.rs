@@ -35,7 +35,9 @@ impl Upkeep {
     /// Whether a campaign can need anything: soft ones, and those that are over, do not.
     pub async fn is_wanted(&self, campaign: &CampaignId) -> bool {
         match self.book.campaign(campaign).await.map(|facts| facts.admission) {
-            Ok(Admission::Hard(hard)) => hard.unfinished || matches!(hard.phase, Phase::Ready | Phase::Closing),
+            Ok(Admission::Hard(hard)) => {
+                self.operations.is_unfinished(&hard) || matches!(hard.phase, Phase::Ready | Phase::Closing)
+            }
             Ok(Admission::Soft { .. }) | Err(_) => false,
         }
     }
@@ -44,11 +46,12 @@ impl Upkeep {
     pub async fn tend(&self, campaign: &CampaignId) -> Result<bool, ServiceError> {
         let facts = self.book.campaign(campaign).await?;
         let Admission::Hard(hard) = facts.admission else { return Ok(false) };
-        if hard.unfinished {
+        let unfinished = self.operations.is_unfinished(&hard);
+        if unfinished {
             self.operations.advance(campaign).await?;
         }
         if matches!(hard.phase, Phase::Filling | Phase::Closed | Phase::Removing | Phase::Removed) {
-            return Ok(hard.unfinished);
+            return Ok(unfinished);
         }
         let offer = self.offers.get(campaign, &facts, hard);
         let survey = survey(&offer, LOOK).await;
@@ -78,7 +81,7 @@ impl Upkeep {
             }
         }
         reaped.into_iter().collect::<Result<Vec<()>, _>>()?;
-        Ok(hard.hold_s > 0 || hard.unfinished || survey.known().any(|pool| !pool.reading.out.is_empty()))
+        Ok(hard.hold_s > 0 || unfinished || survey.known().any(|pool| !pool.reading.out.is_empty()))
     }
 }
 
