@@ -21,11 +21,11 @@ use crate::api::state::AppState;
 use crate::config::ledger::LedgerUrl;
 use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
+use crate::exact::{Exact, Materials};
 use crate::jobs::contact::{Contact, Disagreement, HashingChoice};
-use crate::jobs::drain::DrainDuty;
 use crate::jobs::push::Pusher;
 use crate::jobs::rounds::{CampaignDuty, Rounds};
-use crate::jobs::upkeep::UpkeepDuty;
+use crate::jobs::testify;
 use crate::local::buffer::Buffer;
 use crate::local::cells::CellCache;
 use crate::local::coalescer::Coalescer;
@@ -40,21 +40,14 @@ use crate::service::book::Book;
 use crate::service::claim::Claims;
 use crate::service::crowd::Crowd;
 use crate::service::identity::Identity;
-use crate::service::ledger::drain::{Drain, Told};
+use crate::service::ledger::testify::Testimony;
 use crate::service::manage::campaigns::Campaigns;
 use crate::service::manage::events::Events;
 use crate::service::merge::Merger;
-use crate::service::quota::claims::HardClaims;
-use crate::service::quota::offer::Offers;
-use crate::service::quota::operations::Operations;
-use crate::service::quota::upkeep::Upkeep;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
 use crate::store::ledger::Ledger;
-use crate::store::outbox::Outbox;
-use crate::store::pools::Pools;
-use crate::store::records::Records;
 
 /// How often samples are sorted: at 100,000 requests a second half a million of them wait, 4 MB.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -96,6 +89,9 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
             let rounds = Rounds { duty: duty.clone(), records: stores.records.clone(), pools: stores.pools.clone() };
             background.spawn("a duty to campaigns", rounds.run(background.stop_signal()));
         }
+        if let Some(testimony) = parts.testimony.clone() {
+            background.spawn("testimony", testify::run(testimony, background.stop_signal()));
+        }
         background.spawn("repeat the facts", parts.contact.clone().repeat(background.stop_signal()));
         greet(&config, &stores, (address, admin_address));
         std::future::pending::<Result<(), StartError>>().await
@@ -122,6 +118,7 @@ struct Parts {
     pusher: Arc<Pusher>,
     contact: Arc<Contact>,
     duties: Vec<Arc<dyn CampaignDuty>>,
+    testimony: Option<Arc<Testimony>>,
 }
 
 fn assemble(
@@ -164,9 +161,17 @@ fn assemble(
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
     let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
-    let exact =
-        Exact { book: book.clone(), records: records.clone(), pools, outbox, ledger, alarm: config.ledger.alarm };
-    let (hard, operations, duties) = exact.assemble((identity.clone(), store_clock.clone()), (clock, tasks));
+    let materials = Materials {
+        book: book.clone(),
+        identity: identity.clone(),
+        store_clock: store_clock.clone(),
+        records: records.clone(),
+        pools,
+        outbox,
+        ledger,
+        alarm: config.ledger.alarm,
+    };
+    let Exact { hard, operations, erase, duties, reconcile, testimony } = materials.assemble(clock, tasks);
     let campaigns =
         Campaigns { book: book.clone(), records, store_clock, operations, sold_out_interval: config.report.refresh };
 
@@ -177,9 +182,12 @@ fn assemble(
         hard: Arc::new(hard),
         events: Arc::new(events),
         campaigns: Arc::new(campaigns),
+        reconcile,
+        erase: Arc::new(erase),
         readiness: Arc::new(Readiness::new(deployment.clone())),
         metrics,
         clock: clock.clone(),
+        tasks: tasks.clone(),
         config: config.api.clone(),
     };
     let pusher = Pusher {
@@ -193,45 +201,7 @@ fn assemble(
         push_soon,
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
-    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), duties }
-}
-
-/// What exact admission is made of.
-struct Exact {
-    book: Arc<Book>,
-    records: Arc<dyn Records>,
-    pools: Arc<dyn Pools>,
-    outbox: Arc<dyn Outbox>,
-    ledger: Option<Arc<dyn Ledger>>,
-    alarm: Duration,
-}
-
-impl Exact {
-    fn assemble(
-        self,
-        (identity, store_clock): (Arc<Identity>, Arc<StoreClock>),
-        (clock, tasks): (&Clock, &Tasks),
-    ) -> (HardClaims, Arc<Operations>, Vec<Arc<dyn CampaignDuty>>) {
-        let Exact { book, records, pools, outbox, ledger, alarm } = self;
-        let offers = Arc::new(Offers::new(pools));
-        let operations = Arc::new(Operations {
-            book: book.clone(),
-            records,
-            offers: offers.clone(),
-            outbox: outbox.clone(),
-            ledger: ledger.clone(),
-        });
-        let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
-        let mut duties: Vec<Arc<dyn CampaignDuty>> = vec![Arc::new(UpkeepDuty { upkeep })];
-        metrics::gauge!("headcount_ledger_configured").set(if ledger.is_some() { 1.0 } else { 0.0 });
-        if let Some(ledger) = ledger {
-            let (book, offers, clock) = (book.clone(), offers.clone(), clock.clone());
-            let drain = Drain { book, offers, outbox, ledger, clock, told: Told::default() };
-            duties.push(Arc::new(DrainDuty::new(Arc::new(drain), alarm)));
-        }
-        let hard = HardClaims { book, offers, identity, store_clock, tasks: tasks.clone() };
-        (hard, operations, duties)
-    }
+    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), duties, testimony }
 }
 
 fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Ledger>>, StartError> {

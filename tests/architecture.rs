@@ -19,10 +19,13 @@ const LAYERS: &[(&str, u32)] = &[
     ("api", 4),
     ("jobs", 4),
     ("config", 5),
-    ("audit_command", 5),
+    ("exact", 5),
+    ("ask", 5),
+    ("audit_command", 6),
+    ("reconcile_command", 6),
     ("app", 6),
-    ("cli", 6),
-    ("main", 7),
+    ("cli", 7),
+    ("main", 8),
 ];
 
 const LINES_MAX: usize = 400;

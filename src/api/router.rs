@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use super::admin::{campaigns, claims as books, events, packets};
+use super::admin::{campaigns, claims as books, events, ledger, packets};
 use super::public::{claims, counts, gate, remaining, single, visits};
 use super::routes::Routes;
 use super::state::AppState;
@@ -83,6 +83,9 @@ pub fn admin_routes() -> Routes {
         .post("/v1/campaign/packets", packets::add)
         .get("/v1/campaign/results", packets::results)
         .post("/v1/claim/void", books::void)
+        .post("/v1/campaigns/{campaign}/reconcile", ledger::reconcile)
+        .post("/v1/campaign/reconcile", ledger::reconcile)
+        .post("/v1/users/erase", ledger::erase)
         // Events
         .get("/v1/events", events::list)
         .get("/v1/events/{event}", events::get)

@@ -4,4 +4,5 @@ pub mod contact;
 pub mod drain;
 pub mod push;
 pub mod rounds;
+pub mod testify;
 pub mod upkeep;

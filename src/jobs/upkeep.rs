@@ -1,10 +1,12 @@
 //! Upkeep of hard campaigns: overdue holds expire, stuck parcels arrive, operations go on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::rounds::{CampaignDuty, DutyFuture, IDLE};
 use crate::domain::id::CampaignId;
 use crate::service::error::ServiceError;
+use crate::service::ledger::lost::{Loss, Mending};
 use crate::service::quota::upkeep::Upkeep;
 use crate::store::pools::Duty;
 
@@ -14,6 +16,37 @@ const LEASE: Duration = Duration::from_secs(2);
 
 pub struct UpkeepDuty {
     pub upkeep: Upkeep,
+    /// None: there is no ledger that lost pools could be rebuilt from.
+    pub mending: Option<Arc<Mending>>,
+}
+
+impl UpkeepDuty {
+    /// Puts pools right that have gone back in time.
+    async fn mend(&self, campaign: &CampaignId) {
+        let Some(mending) = &self.mending else { return };
+        if !self.upkeep.is_fenced(campaign).await {
+            return;
+        }
+        let tell = |progress: String| tracing::info!(campaign = campaign.as_str(), "{progress}");
+        match mending.mend(campaign, Loss::WentBack, &tell).await {
+            Ok(mended) if mended.pools.is_empty() => {}
+            Ok(mended) => {
+                metrics::counter!("headcount_pools_mended_total").increment(mended.pools.len() as u64);
+                for pool in mended.pools {
+                    tracing::warn!(
+                        campaign = campaign.as_str(),
+                        shard = pool.shard,
+                        claims = pool.claims,
+                        stock = pool.stock,
+                        "a shard had gone back in time; it is rebuilt from the ledger, and serves again"
+                    );
+                }
+            }
+            Err(error) => {
+                tracing::warn!(campaign = campaign.as_str(), %error, "a fenced shard cannot be put right yet")
+            }
+        }
+    }
 }
 
 impl CampaignDuty for UpkeepDuty {
@@ -39,6 +72,7 @@ impl CampaignDuty for UpkeepDuty {
 
     fn tend<'a>(&'a self, campaign: &'a CampaignId) -> DutyFuture<'a, Duration> {
         Box::pin(async move {
+            self.mend(campaign).await;
             match self.upkeep.tend(campaign).await {
                 Ok(true) => ROUND,
                 Ok(false) => IDLE,

@@ -62,6 +62,7 @@ pub const METERS: &[Meter] = &[
     meter("headcount_ledger_failures_total", Kind::Counter, "Times that news could not be brought to the ledger"),
     meter("headcount_ledger_conflicts_total", Kind::Counter, "News that contradict the ledger"),
     meter("headcount_ledger_configured", Kind::Gauge, "1: this process has a ledger; 0: news stay in the store"),
+    meter("headcount_pools_mended_total", Kind::Counter, "Shards rebuilt because they had gone back in time"),
     meter("headcount_store_calls_total", Kind::LabelledCounter, "Calls to the store, by outcome"),
     meter("headcount_store_redirects_total", Kind::LabelledCounter, "MOVED, ASK and their like, by kind"),
     meter("headcount_store_breaker_open_total", Kind::Counter, "Times a node was left alone because it did not answer"),

@@ -4,6 +4,7 @@ pub mod campaign_answer;
 pub mod campaigns;
 pub mod claims;
 pub mod events;
+pub mod ledger;
 pub mod packets;
 
 use axum::http::{HeaderMap, Uri, header};

@@ -14,6 +14,8 @@ pub struct Inventory {
     pub ver: u64,
     /// The highest version that somebody knows to have been replicated, where it is above `ver`: the pool has gone back.
     pub seen: u64,
+    /// The number of the last parcel it sent.
+    pub seq: u64,
     pub stock: Vec<Unit>,
     pub cooling: Vec<Unit>,
     pub retired: Vec<Unit>,
@@ -33,6 +35,7 @@ impl From<&Pool> for Inventory {
             incarnation: pool.incarnation,
             ver: pool.ver,
             seen: pool.seen,
+            seq: pool.seq,
             stock: pool.avail.iter().copied().collect(),
             cooling: pool.cooling.iter().map(|cooling| cooling.unit).collect(),
             retired: pool.retired.iter().copied().collect(),

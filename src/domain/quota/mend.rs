@@ -10,7 +10,8 @@
 //! `Empty` again. A frozen pool thaws by itself when its time is over.
 
 use super::claim::{ClaimRecord, ClaimState, UserKey};
-use super::pool::Pool;
+use super::marks::Parcel;
+use super::pool::{Pool, digest};
 use super::step::Answer;
 use super::terms::{PoolRules, PoolSchedule, PoolStatus};
 use super::unit::Unit;
@@ -52,8 +53,8 @@ pub struct Blank {
     /// Units refunded so far, and what they hold.
     pub refunded: u64,
     pub refunded_cents: i64,
-    /// Parcels of other pools whose units are dealt with: by donor, number and digest.
-    pub came: Vec<(u16, u64, u64)>,
+    /// By donor, the last parcel that is to be taken for one that came in.
+    pub came: Vec<(u16, Parcel)>,
 }
 
 impl Mend {
@@ -91,7 +92,7 @@ impl Pool {
             seq: *seq,
             refunded: *refunded,
             refunded_cents: *refunded_cents,
-            came: came.iter().map(|(donor, seq, digest)| (*donor, (*seq, *digest))).collect(),
+            came: came.iter().map(|(donor, parcel)| (*donor, (parcel.seq, digest(&parcel.units)))).collect(),
             ..Self::new(*rules, *schedule, run)
         }
     }

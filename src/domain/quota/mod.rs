@@ -27,6 +27,7 @@ pub mod inventory;
 pub mod marks;
 pub mod mend;
 pub mod pool;
+pub mod rebuild;
 pub mod step;
 pub mod stock;
 pub mod take;

@@ -28,6 +28,7 @@ pub mod plan;
 pub mod pools;
 pub mod queue;
 pub mod reading;
+pub mod recent;
 pub mod results;
 pub mod sold_out;
 pub mod survey;

@@ -40,12 +40,17 @@ pub struct Offer {
 }
 
 impl Offer {
-    pub fn new(campaign: &CampaignId, shards: Shards, facts: HardFacts, store: &Arc<dyn Pools>) -> Self {
+    pub fn new(
+        campaign: &CampaignId,
+        shards: Shards,
+        facts: HardFacts,
+        (store, remembers): (&Arc<dyn Pools>, bool),
+    ) -> Self {
         let address = |position| PoolAddress { campaign: campaign.clone(), position };
         let pools: Vec<Arc<LocalPool>> = shards
             .positions()
             .zip(0u16..)
-            .map(|(position, shard)| Arc::new(LocalPool::new(address(position), shard, store.clone())))
+            .map(|(position, shard)| Arc::new(LocalPool::new(address(position), shard, store.clone(), remembers)))
             .collect();
         let count = pools.len();
         Self {
@@ -72,13 +77,15 @@ impl Offer {
 /// All offers of this process.
 pub struct Offers {
     store: Arc<dyn Pools>,
+    /// There is a ledger that can be told what a pool has lost.
+    remembers: bool,
     /// By the campaign's serial number and its creation.
     kept: Cache<(u64, i64), Arc<Offer>>,
 }
 
 impl Offers {
-    pub fn new(store: Arc<dyn Pools>) -> Self {
-        Self { store, kept: Cache::builder().max_capacity(OFFERS_MAX).build() }
+    pub fn new(store: Arc<dyn Pools>, remembers: bool) -> Self {
+        Self { store, remembers, kept: Cache::builder().max_capacity(OFFERS_MAX).build() }
     }
 
     /// The offer of a campaign. One that was made anew under the same id (another creation) is another offer.
@@ -87,7 +94,11 @@ impl Offers {
         if let Some(offer) = self.kept.get(&key) {
             return offer;
         }
-        self.kept.get_with(key, || Arc::new(Offer::new(campaign, facts.shards, hard, &self.store)))
+        self.kept.get_with(key, || Arc::new(Offer::new(campaign, facts.shards, hard, (&self.store, self.remembers))))
+    }
+
+    pub fn all(&self) -> Vec<Arc<Offer>> {
+        self.kept.iter().map(|(_, offer)| offer).collect()
     }
 
     /// Campaigns that this process sells.

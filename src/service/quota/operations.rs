@@ -150,8 +150,7 @@ impl Operations {
     ) -> Result<CampaignDocument, ServiceError> {
         // Once: a pool that is missing later is lost, and making it anew would lose its units.
         if operation.kind == OperationKind::Fill && operation.number == 1 {
-            let rules = PoolRules { hold_ms: hold_ms(hard), interval_ms: ms(hard.interval_ms) };
-            let create = Step::Create { rules, schedule: schedule(document, hard) };
+            let create = Step::Create { rules: rules(hard), schedule: schedule(document, hard) };
             try_join_all(offer.pools.iter().map(|pool| pool.step(create.clone()))).await?;
         }
         let parts = offer.pools.iter().map(async |pool| {
@@ -246,17 +245,18 @@ fn with(document: &CampaignDocument, hard: HardDocument) -> CampaignDocument {
     CampaignDocument { hard: Some(hard), ..document.clone() }
 }
 
-fn schedule(document: &CampaignDocument, hard: &HardDocument) -> PoolSchedule {
+/// What the pools of a campaign go by.
+pub fn rules(hard: &HardDocument) -> PoolRules {
+    PoolRules { hold_ms: ms(hard.hold_s.saturating_mul(1000)), interval_ms: ms(hard.interval_ms) }
+}
+
+pub fn schedule(document: &CampaignDocument, hard: &HardDocument) -> PoolSchedule {
     PoolSchedule {
         version: hard.schedule,
         opens_ms: document.opens_at.as_millisecond(),
         closes_ms: document.closes_at.map_or(i64::MAX, |at| at.as_millisecond()),
         paused: document.paused,
     }
-}
-
-fn hold_ms(hard: &HardDocument) -> i64 {
-    ms(hard.hold_s.saturating_mul(1000))
 }
 
 fn ms(ms: u64) -> i64 {

@@ -42,6 +42,14 @@ impl Upkeep {
         }
     }
 
+    /// Whether a pool of it has gone back in time, as of a moment ago.
+    pub async fn is_fenced(&self, campaign: &CampaignId) -> bool {
+        let Ok(facts) = self.book.campaign(campaign).await else { return false };
+        let Admission::Hard(hard) = facts.admission else { return false };
+        let survey = survey(&self.offers.get(campaign, &facts, hard), LOOK).await;
+        survey.pools.iter().any(|pool| matches!(pool, Err(ServiceError::PoolLost { fenced: true, .. })))
+    }
+
     /// Does what is due. True: the campaign may need it again (it has holds, parcels, or something unfinished).
     pub async fn tend(&self, campaign: &CampaignId) -> Result<bool, ServiceError> {
         let facts = self.book.campaign(campaign).await?;
