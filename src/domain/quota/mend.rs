@@ -12,7 +12,6 @@
 use super::claim::{ClaimRecord, ClaimState, UserKey};
 use super::marks::Parcel;
 use super::pool::{Pool, digest};
-use super::step::Answer;
 use super::terms::{PoolRules, PoolSchedule, PoolStatus};
 use super::unit::Unit;
 
@@ -97,13 +96,14 @@ impl Pool {
         }
     }
 
-    pub(super) fn mend(&mut self, now_us: i64, run: &str, mend: Mend) -> Answer {
+    /// Whether it is done; None: the pool is fenced, and should not be.
+    pub(super) fn mend(&mut self, now_us: i64, run: &str, mend: Mend) -> Option<bool> {
         match mend {
-            Mend::Freeze { .. } | Mend::Thaw if self.fenced => return Answer::Fenced,
+            Mend::Freeze { .. } | Mend::Thaw if self.fenced => return None,
             Mend::Freeze { for_ms, lost } => self.freeze(now_us, for_ms, &lost),
             Mend::Thaw => self.frozen_until_ms = 0,
             Mend::Fence => self.fenced = true,
-            Mend::Empty(_) if !self.fenced => return Answer::Done(false),
+            Mend::Empty(_) if !self.fenced => return Some(false),
             Mend::Empty(blank) => {
                 // What the ledger has not read yet stays; `sver` rises, so that nobody takes this for what it was.
                 let (log, sver) = (std::mem::take(&mut self.log), self.sver);
@@ -111,7 +111,7 @@ impl Pool {
             }
             Mend::Fill { mender, part, claims, stock, retired } => {
                 if self.mender != mender || mender == 0 || part > self.mended + 1 {
-                    return Answer::Done(false);
+                    return Some(false);
                 }
                 if part == self.mended + 1 {
                     self.fill(part, claims, stock, retired);
@@ -119,13 +119,13 @@ impl Pool {
             }
             Mend::Reopen { mender } => {
                 if self.mender != mender {
-                    return Answer::Done(!self.fenced && self.mender == 0);
+                    return Some(!self.fenced && self.mender == 0);
                 }
                 (self.fenced, self.seen, self.mender, self.mended) = (false, 0, 0, 0);
                 self.changed(true);
             }
         }
-        Answer::Done(true)
+        Some(true)
     }
 
     fn freeze(&mut self, now_us: i64, for_ms: i64, lost: &[u16]) {

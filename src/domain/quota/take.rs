@@ -45,7 +45,7 @@ impl Pool {
         // Sticky: the first caller who knows better stops the pool for all.
         self.fenced |= self.seen > self.ver;
         match step {
-            Step::Mend(mend) => self.mend(now_us, run, mend),
+            Step::Mend(mend) => self.mend(now_us, run, mend).map_or(Answer::Fenced, Answer::Done),
             _ if self.fenced => Answer::Fenced,
             Step::Look { .. } | Step::Collect { .. } => self.apply(now_us, step),
             _ if now_ms < self.frozen_until_ms => Answer::Frozen,
