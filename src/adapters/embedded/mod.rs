@@ -40,8 +40,14 @@ mod deployment;
 pub mod file;
 mod format;
 mod outbox;
+#[cfg(test)]
+mod outbox_tests;
+#[cfg(test)]
+mod packets_tests;
 mod pool_cells;
+mod pool_changes;
 mod pool_head;
+mod pool_log;
 mod pool_runs;
 mod pools;
 #[cfg(test)]
