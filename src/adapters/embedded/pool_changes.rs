@@ -103,3 +103,27 @@ pub fn is_taken(answer: &Answer) -> bool {
 fn amounts<'a>(units: impl IntoIterator<Item = &'a Unit>) -> impl Iterator<Item = (u64, i64)> {
     units.into_iter().filter_map(|unit| Some((unit.number, unit.cents?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A commit fails while the pool is emptied: it is tried again without what is not in the pool any more.
+    #[test]
+    fn what_was_changed_before_a_pool_was_emptied_is_not_written() {
+        let user = |byte| UserKey([byte; 16]);
+        let mut changes = Changes {
+            claims: [user(1)].into(),
+            amounts: [(1, 100)].into(),
+            entries: vec![(5, Bytes::from_static(b"{}"))],
+            acknowledged: [4].into(),
+            ..Changes::default()
+        };
+        let later =
+            Changes { emptied: true, claims: [user(2)].into(), amounts: [(2, 200)].into(), ..Changes::default() };
+        changes.follow(later);
+        assert!(changes.emptied);
+        assert_eq!((changes.claims, changes.amounts), ([user(2)].into(), [(2, 200)].into()));
+        assert_eq!((changes.entries.len(), changes.acknowledged.len()), (1, 1));
+    }
+}

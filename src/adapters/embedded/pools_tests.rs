@@ -36,11 +36,6 @@ pub fn create(hold_ms: i64) -> Step {
     Step::Create { rules: PoolRules { hold_ms, interval_ms: 500 }, schedule }
 }
 
-pub fn restock(operation: u64, numbers: std::ops::Range<u64>) -> Step {
-    let units = numbers.map(Unit::new).collect();
-    Step::Restock { op: OpMark { operation, chunk: 1 }, unretire: 0, units, cool: false }
-}
-
 pub fn user(index: u64) -> UserKey {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&index.to_be_bytes());
