@@ -31,17 +31,16 @@ const KEPT_MS: u64 = PUBLISHED_MS;
 pub struct RedisOutbox {
     router: Arc<Router>,
     confirm: Arc<Confirm>,
-    kept_ms: u64,
 }
 
 impl RedisOutbox {
     pub fn new(router: Arc<Router>, confirm: Arc<Confirm>) -> Self {
-        Self { router, confirm, kept_ms: KEPT_MS }
+        Self { router, confirm }
     }
 
     async fn batch(&self, pool: &PoolAddress, limit: usize) -> Result<Option<OutboxBatch>, StoreError> {
         let keys = keys::pool(pool);
-        let script = call(&scripts::OUTBOX_READ, &keys).number(limit.min(MOST)).number(self.kept_ms);
+        let script = call(&scripts::OUTBOX_READ, &keys).number(limit.min(MOST)).number(KEPT_MS);
         let reply = self.confirmed(&keys[STATE], script).await?;
         if reply == Reply::Nil {
             return Ok(None);
@@ -61,7 +60,7 @@ impl RedisOutbox {
             return Err(StoreError::Refused(format!("{foreign} is not the name of an entry")));
         }
         for some in entries.chunks(MOST) {
-            let script = scripts::OUTBOX_ACKNOWLEDGE.call([log].into_iter()).number(self.kept_ms);
+            let script = scripts::OUTBOX_ACKNOWLEDGE.call([log].into_iter()).number(KEPT_MS);
             let script = some.iter().fold(script, |script, id| script.arg(id.clone()));
             self.ask(log, script).await?;
         }
