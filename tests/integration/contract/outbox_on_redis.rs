@@ -50,6 +50,7 @@ async fn on_server(server: &RedisServer) {
     a_drain_goes_on_where_memory_is_full(&stores, server).await;
     claimants_outlive_names_that_go(&stores).await;
     foreign_entries_are_reported(&stores, server).await;
+    whoever_dies_while_renaming_leaves_no_entry_out(&stores).await;
     assert!(tasks.finish(Duration::from_secs(5)).await);
 }
 
@@ -196,6 +197,35 @@ async fn foreign_entries_are_reported(stores: &Stores, server: &RedisServer) {
     assert_eq!(read(stores, &pool, 10).await.entries.len(), 1);
     let foreign = stores.outbox.acknowledge(&pool, &["5".to_owned()]).await;
     assert!(matches!(foreign, Err(StoreError::Refused(_))), "{foreign:?}");
+}
+
+/// More entries than one script looks at.
+async fn whoever_dies_while_renaming_leaves_no_entry_out(stores: &Stores) {
+    const USERS: u64 = 1800;
+    let pool = stocked(&stores.pools, USERS).await;
+    for some in (0..USERS).collect::<Vec<_>>().chunks(200) {
+        let wishes = some.iter().map(|number| Wish { user_raw: "ada".into(), ..wish(*number, "a") }).collect();
+        take(&stores.pools, &pool, Step::Claim { wishes }).await;
+    }
+    // Half of them are pending.
+    read(stores, &pool, 900).await;
+    let patience = Duration::from_millis(10);
+    let first = tokio::time::timeout(patience, stores.outbox.rename(&pool, "ada", "nobody")).await;
+    let second = stores.outbox.rename(&pool, "ada", "nobody").await.unwrap();
+    assert!((first.is_err() || second == 0) && second <= USERS, "{first:?}, {second}");
+    let mut found = BTreeSet::new();
+    loop {
+        let batch = read(stores, &pool, 1000).await;
+        if batch.entries.is_empty() {
+            break;
+        }
+        for (_, entry) in &batch.entries {
+            assert_eq!(entry.user_raw(), Some("nobody"));
+            assert!(found.insert(entry.claim().unwrap()), "twice");
+        }
+        acknowledge(stores, &pool, &batch, |_| true).await;
+    }
+    assert_eq!(found.len() as u64, USERS);
 }
 
 /// What is pending moves with the log, and so does what the group has read.
