@@ -73,7 +73,7 @@ async fn only_what_is_acknowledged_and_old_is_trimmed(stores: &Stores, server: &
     assert_eq!(length(), OLD + YOUNG);
     acknowledge(stores, &pool, &all, |place| place == 0).await;
     let left = length();
-    assert!(left < OLD + YOUNG && left >= OLD + YOUNG - 300, "{left} left");
+    assert!((OLD + YOUNG - 300..OLD + YOUNG).contains(&left), "{left} left");
     let pending = read(stores, &pool, 1000).await;
     assert_eq!(pending.entries, all.entries[300..], "what is not acknowledged stays, however old");
     acknowledge(stores, &pool, &pending, |_| true).await;
