@@ -30,7 +30,7 @@
 //! | `xs` `xp` `xc` `xd` `xk` `xl` `xr` | | its position | a campaign's pool: state, pool, claims, deadlines, cooling, log, retired (lua/pool_prelude.lua) |
 //! | `xg` | string | its position | published claimants of a pool: `incarnation/run/log id`, a line's end, 8 bytes a user |
 //! | `xb` | string | its position | lease of who builds them |
-//! | `xu` | string | position 0 | lease of a campaign's upkeep: its holder |
+//! | `xu` `xe` `xm` | string | position 0 | lease of a campaign's upkeep, of its drain, of its mending: the holder |
 //! | `t` | string | any | inputs of a merge; gone when its script ends |
 //!
 //! All keys of one event and position share a slot, whatever the period.
@@ -111,8 +111,11 @@ pub fn pool(address: &PoolAddress) -> [Key; 7] {
 
 /// Places in `pool`.
 pub const STATE: usize = 0;
+pub const STOCK: usize = 1;
 pub const CLAIMS: usize = 2;
+pub const COOLING: usize = 4;
 pub const LOG: usize = 5;
+pub const RETIRED: usize = 6;
 
 pub fn pool_claimants(address: &PoolAddress) -> Key {
     of_pool("xg", address)
@@ -268,6 +271,8 @@ mod tests {
                 "hc:{9}:xg:site",
                 "hc:{9}:xb:site",
                 "hc:{b3}:xu:site",
+                "hc:{b3}:xe:site",
+                "hc:{b3}:xm:site",
             ]
         );
     }

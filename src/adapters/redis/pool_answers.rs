@@ -103,12 +103,7 @@ fn claim(text: &str) -> Result<ClaimAnswer, StoreError> {
 
 fn reading(items: &mut Items) -> Result<PoolReading, StoreError> {
     Ok(PoolReading {
-        status: match items.text()?.as_str() {
-            "open" => PoolStatus::Open,
-            "closing" => PoolStatus::Closing,
-            "closed" => PoolStatus::Closed,
-            _ => return Err(unexpected("a pool's status")),
-        },
+        status: status(&items.text()?)?,
         schedule_version: items.unsigned()?,
         run: items.text()?,
         sver: items.unsigned()?,
@@ -129,6 +124,15 @@ fn reading(items: &mut Items) -> Result<PoolReading, StoreError> {
     })
 }
 
+pub fn status(word: &str) -> Result<PoolStatus, StoreError> {
+    Ok(match word {
+        "open" => PoolStatus::Open,
+        "closing" => PoolStatus::Closing,
+        "closed" => PoolStatus::Closed,
+        _ => return Err(unexpected("a pool's status")),
+    })
+}
+
 /// Reads `{shard, value, shard, value, …}`, in the order of shards.
 fn by_shard<T>(reply: Reply, read: impl Fn(String) -> Result<T, StoreError>) -> Result<Vec<(u16, T)>, StoreError> {
     let mut items = Items::of(reply)?;
@@ -141,16 +145,16 @@ fn by_shard<T>(reply: Reply, read: impl Fn(String) -> Result<T, StoreError>) -> 
 }
 
 /// Reads `seq|unit,unit`.
-fn parcel(text: &str) -> Result<Parcel, StoreError> {
+pub fn parcel(text: &str) -> Result<Parcel, StoreError> {
     let (seq, units) = text.split_once('|').ok_or_else(|| unexpected("a parcel"))?;
     Ok(Parcel { seq: number(seq)?, units: split(units).map_err(|_| unexpected("a parcel's units"))? })
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, StoreError> {
+pub fn number<T: FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| unexpected("a number"))
 }
 
-fn text(reply: Reply) -> Result<String, StoreError> {
+pub fn text(reply: Reply) -> Result<String, StoreError> {
     match reply {
         Reply::Bytes(bytes) => String::from_utf8(bytes.into()).map_err(|_| unexpected("text")),
         _ => Err(unexpected("text")),

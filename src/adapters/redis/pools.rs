@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::claimants;
 use super::confirm::{Confirm, Confirmed, touch};
 use super::convoy::Convoys;
+use super::inventory;
 use super::keys::{self, Key, STATE};
 use super::pool_answers::stepped;
 use super::pool_steps::command;
@@ -122,8 +123,8 @@ impl Pools for RedisPools {
         Box::pin(self.hold(campaign, duty, holder, hold))
     }
 
-    fn inventory<'a>(&'a self, _: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>> {
-        Box::pin(async { Err(StoreError::Refused("not built yet".into())) })
+    fn inventory<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>> {
+        Box::pin(inventory::inventory(&self.router, pool))
     }
 
     fn obstacle(&self) -> StoreFuture<'_, Option<String>> {
