@@ -12,8 +12,7 @@
   ARGV[9]   what they hold, in cents
   ARGV[10]  to ARGV[15]: rules and schedule, as pool_create-7.lua has them from its third argument on
   ARGV[16]  shard whose parcels are dealt with
-  ARGV[17]  up to this number
-  ARGV[18]  digest of the last one, in digits; and so on, three for each shard
+  ARGV[17]  up to this number; and so on, two for each shard
 
   Reply     1: emptied; 0: the pool is neither fenced nor missing. Safe to repeat: what it was filled with is gone, so that
             the next part does not fit.
@@ -34,7 +33,8 @@ make(10)
 state.fenced, state.mender, state.status, state.sver = 1, tonumber(ARGV[3]), ARGV[4], sver
 state.incarnation, state.ver, state.seq = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 state.refunded, state.refunded_cents = tonumber(ARGV[8]), tonumber(ARGV[9])
-for place = 16, #ARGV, 3 do
-  redis.call('HSET', STATE, 'i:' .. ARGV[place], ARGV[place + 1] .. '|' .. ARGV[place + 2])
+for place = 16, #ARGV, 2 do
+  -- Of what came only the number is known.
+  redis.call('HSET', STATE, 'i:' .. ARGV[place], ARGV[place + 1] .. '|0')
 end
 return answer('ok', 1)

@@ -10,7 +10,7 @@ local early = enter(0, 'fenced')
 if early then
   return early
 end
-if state.mender ~= tonumber(ARGV[3]) then
+if state.mender ~= tonumber(ARGV[3]) or state.mender == 0 then
   return answer('ok', state.fenced == 0 and state.mender == 0 and 1 or 0)
 end
 state.fenced, state.seen, state.mender, state.mended = 0, 0, 0, 0

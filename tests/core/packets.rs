@@ -124,7 +124,8 @@ const KNOWN: [i64; 8] = [179, 78, 164, 55, 212, 134, 105, 73];
 #[test]
 fn lists_are_whole_cents_of_a_known_sum() {
     assert_eq!(check_amounts(&[1, 2, 3]), Ok(6));
-    for (list, place) in [(&[1, 0][..], "number 2 is 0"), (&[-5], "number 1 is -5"), (&[CENTS_MAX, 1], "number 2 is 1")] {
+    for (list, place) in [(&[1, 0][..], "number 2 is 0"), (&[-5], "number 1 is -5"), (&[CENTS_MAX, 1], "number 2 is 1")]
+    {
         let rule = check_amounts(list).unwrap_err().rule;
         assert!(rule.contains(place), "{rule}");
     }

@@ -21,12 +21,23 @@ const START_US: i64 = 1_700_000_000_000_000;
 
 #[derive(Clone, Debug)]
 enum Do {
-    Claim { user: u8 },
-    End { user: u8, confirm: bool },
+    Claim {
+        user: u8,
+    },
+    End {
+        user: u8,
+        confirm: bool,
+    },
     /// Half of a transfer, the whole, or without the ack.
-    Move { donor: usize, home: usize, want: u32, steps: u8 },
-    Pass { ms: i64 },
-    Close,
+    Move {
+        donor: usize,
+        home: usize,
+        want: u32,
+        steps: u8,
+    },
+    Pass {
+        ms: i64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -54,9 +65,8 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
         2 => (0..120usize).prop_map(Fate::Back),
         3 => Just(Fate::Healthy),
     ];
-    proptest::collection::vec(fate, SHARDS).prop_filter("something is lost", |fates| {
-        fates.iter().any(|fate| !matches!(fate, Fate::Healthy))
-    })
+    proptest::collection::vec(fate, SHARDS)
+        .prop_filter("something is lost", |fates| fates.iter().any(|fate| !matches!(fate, Fate::Healthy)))
 }
 
 /// A campaign with its ledger, which hears everything at once: what is said is in it.
@@ -149,7 +159,6 @@ impl World {
                 self.now_us += ms * 1000;
                 (0..SHARDS).for_each(|shard| drop(self.step(shard, Step::Reap { limit: 64 })));
             }
-            Do::Close => (0..SHARDS).for_each(|shard| drop(self.step(shard, Step::Close { limit: 64 }))),
         }
         for shard in 0..SHARDS {
             self.past[shard].extend(self.pools[shard].clone());

@@ -61,7 +61,7 @@ fn blank(mender: u64, incarnation: u64) -> Step {
         seq: 7,
         refunded: 1,
         refunded_cents: 10,
-        came: vec![(3, 4, 5)],
+        came: vec![(3, 4)],
     })))
 }
 

@@ -45,6 +45,7 @@ pub async fn inventory(router: &Router, pool: &PoolAddress) -> Result<Option<Inv
         incarnation: number_of("incarnation")?,
         ver: number_of("ver")?,
         seen: number_of("seen")?,
+        seq: number_of("seq")?,
         stock,
         cooling,
         retired,

@@ -70,9 +70,8 @@ fn mended(call: Command, mend: &Mend) -> Result<Command, StoreError> {
             let call = call.number(exact(blank.incarnation)?).number(exact(blank.ver)?).number(exact(blank.seq)?);
             let call = call.number(exact(blank.refunded)?).number(blank.refunded_cents);
             let call = scheduled(call.number(time(rules.hold_ms)).number(time(rules.interval_ms)), schedule)?;
-            came.iter().try_fold(call, |call, (donor, seq, digest)| {
-                Ok::<_, StoreError>(call.number(donor).number(exact(*seq)?).number(digest))
-            })?
+            came.iter()
+                .try_fold(call, |call, (donor, seq)| Ok::<_, StoreError>(call.number(donor).number(exact(*seq)?)))?
         }
         Mend::Fill { mender, part, claims, stock, retired } => {
             let call = call.number(exact(*mender)?).number(exact(*part)?).number(claims.len()).number(stock.len());

@@ -10,8 +10,7 @@
 //! `Empty` again. A frozen pool thaws by itself when its time is over.
 
 use super::claim::{ClaimRecord, ClaimState, UserKey};
-use super::marks::Parcel;
-use super::pool::{Pool, digest};
+use super::pool::Pool;
 use super::terms::{PoolRules, PoolSchedule, PoolStatus};
 use super::unit::Unit;
 
@@ -52,8 +51,8 @@ pub struct Blank {
     /// Units refunded so far, and what they hold.
     pub refunded: u64,
     pub refunded_cents: i64,
-    /// By donor, the last parcel that is to be taken for one that came in.
-    pub came: Vec<(u16, Parcel)>,
+    /// By donor, the number up to which parcels are to be taken for ones that came in.
+    pub came: Vec<(u16, u64)>,
 }
 
 impl Mend {
@@ -91,7 +90,7 @@ impl Pool {
             seq: *seq,
             refunded: *refunded,
             refunded_cents: *refunded_cents,
-            came: came.iter().map(|(donor, parcel)| (*donor, (parcel.seq, digest(&parcel.units)))).collect(),
+            came: came.iter().map(|(donor, seq)| (*donor, (*seq, 0))).collect(),
             ..Self::new(*rules, *schedule, run)
         }
     }
@@ -118,7 +117,7 @@ impl Pool {
                 }
             }
             Mend::Reopen { mender } => {
-                if self.mender != mender {
+                if self.mender != mender || mender == 0 {
                     return Some(!self.fenced && self.mender == 0);
                 }
                 (self.fenced, self.seen, self.mender, self.mended) = (false, 0, 0, 0);

@@ -19,7 +19,6 @@ use std::collections::HashMap;
 
 use super::claim::{ClaimRecord, ClaimState, UserKey};
 use super::inventory::Inventory;
-use super::marks::Parcel;
 use super::unit::Unit;
 use crate::domain::ledger::entry::{Entry, Subject};
 
@@ -57,7 +56,7 @@ pub struct Rebuilt {
     pub claims: Vec<(UserKey, ClaimRecord)>,
     pub stock: Vec<Unit>,
     pub retired: Vec<Unit>,
-    pub came: Vec<(u16, Parcel)>,
+    pub came: Vec<(u16, u64)>,
     pub incarnation: u64,
     pub ver: u64,
     pub refunded: u64,
@@ -128,16 +127,16 @@ fn begun(scene: &Scene<'_>, shard: usize, known: &Shard) -> Rebuilt {
 
 /// What the pool must take for known: all that lost pools may have sent; of healthy ones the parcel that is open, whose
 /// units are given out here, or the last that they sent at all.
-fn came(scene: &Scene<'_>, home: usize) -> Vec<(u16, Parcel)> {
+fn came(scene: &Scene<'_>, home: usize) -> Vec<(u16, u64)> {
     let donors = scene.shards.iter().enumerate().filter(|(donor, _)| *donor != home);
     let came = donors.filter_map(|(donor, known)| {
         let healthy = known.inventory.as_ref().filter(|_| !known.is_lost);
         let Some(inventory) = healthy else {
-            return Some((donor as u16, Parcel { seq: scene.seq, units: Vec::new() }));
+            return Some((donor as u16, scene.seq));
         };
-        let open = inventory.out.iter().find(|(to, _)| usize::from(*to) == home).map(|(_, parcel)| parcel.clone());
-        let parcel = open.unwrap_or(Parcel { seq: inventory.seq, units: Vec::new() });
-        (parcel.seq > 0).then_some((donor as u16, parcel))
+        let open = inventory.out.iter().find(|(to, _)| usize::from(*to) == home).map(|(_, parcel)| parcel.seq);
+        let seq = open.unwrap_or(inventory.seq);
+        (seq > 0).then_some((donor as u16, seq))
     });
     came.collect()
 }

@@ -275,7 +275,7 @@ pub fn blank(mender: u64) -> Blank {
         seq: 500,
         refunded: 4,
         refunded_cents: 900,
-        came: vec![(2, 77, 0)],
+        came: vec![(2, 77)],
     }
 }
 
@@ -744,8 +744,7 @@ impl<'a> Driver<'a> {
     fn blank_of(&self, pool: usize, before: &Pool, mender: u64) -> Blank {
         let others = (0..POOLS).filter(|other| *other != pool);
         let burnt = others.filter_map(|other| self.model(other).came.get(&(pool as u16))).map(|(seq, _)| *seq).max();
-        // Of the units that came nothing is known: with another digest a store that has its own would differ.
-        let came = before.came.iter().map(|(donor, (seq, _))| (*donor, *seq, 0));
+        let came = before.came.iter().map(|(donor, (seq, _))| (*donor, *seq));
         Blank {
             mender,
             rules: before.rules,
