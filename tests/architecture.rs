@@ -13,6 +13,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("store", 1),
     ("adapters/redis", 2),
     ("adapters/embedded", 2),
+    ("adapters/sql", 2),
     ("local", 2),
     ("service", 3),
     ("api", 4),
@@ -109,6 +110,7 @@ fn words_of_one_folder_stay_there() {
     let rules: &[(&str, &[&str], &str)] = &[
         ("fred::", &["adapters/redis/node"], "only node.rs names the client, so that another can take its place"),
         ("redb::", &["adapters/embedded"], "only the embedded store knows its library"),
+        ("sqlx::", &["adapters/sql"], "only the ledger's adapter knows its library"),
         ("EVALSHA", &["adapters/redis"], "scripts are the Redis adapter's business"),
         ("HEADCOUNT_", &["config", "cli", "app"], "below the root nobody knows the names of variables"),
         ("axum::", &["api"], "HTTP stays in the HTTP layer"),
