@@ -16,7 +16,7 @@ use headcount::domain::quota::step::{Answer, CreditAnswer, DebitAnswer, ReleaseA
 use headcount::domain::quota::terms::{PoolRules, PoolSchedule};
 use headcount::domain::quota::unit::Unit;
 use headcount::store::error::StoreError;
-use headcount::store::pools::{ClaimantsMark, PoolAddress, Pools};
+use headcount::store::pools::{ClaimantsMark, Duty, PoolAddress, Pools};
 
 use super::{fresh_name, position, told};
 
