@@ -113,6 +113,7 @@ fn words_of_one_folder_stay_there() {
     let rules: &[(&str, &[&str], &str)] = &[
         ("fred::", &["adapters/redis/node"], "only node.rs names the client, so that another can take its place"),
         ("redb::", &["adapters/embedded"], "only the embedded store knows its library"),
+        ("sqlx::", &["adapters/sql"], "only the ledger's adapter knows its library"),
         ("EVALSHA", &["adapters/redis"], "scripts are the Redis adapter's business"),
         ("HEADCOUNT_", &["config", "cli", "app"], "below the root nobody knows the names of variables"),
         ("axum::", &["api"], "HTTP stays in the HTTP layer"),

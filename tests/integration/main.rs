@@ -26,6 +26,7 @@ mod hard_proofs;
 mod harness;
 mod http;
 mod layouts;
+mod ledger;
 mod poison;
 mod real_log;
 mod redis_adapter;

@@ -6,6 +6,7 @@
 //! | `redis.rs` | one redis-server or valkey-server, plain or with TLS and an ACL user |
 //! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
 //! | `crowd.rs` | users, and how they arrive |
+//! | `databases.rs` | SQLite, PostgreSQL, MariaDB: databases for the ledger |
 //! | `placement.rs` | nothing: says which master a user is on |
 //! | `proxies.rs` | nginx, Envoy, Traefik, as docs/GATE.md sets them up |
 //! | `shop.rs` | what stands behind them, and what it was asked |
@@ -15,6 +16,7 @@
 
 pub mod cluster;
 pub mod crowd;
+pub mod databases;
 pub mod gateway;
 pub mod placement;
 pub mod process;
