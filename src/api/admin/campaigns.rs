@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn broken_campaigns_are_refused_by_field_and_rule() {
         let cases = [
-            (r#"{"quota":1}"#, "admission", "is required: choose soft or hard"),
+            (r#"{"quota":1}"#, "admission", "is required: choose soft, hard or packets"),
             (r#"{"admission":"soft"}"#, "quota", "is required"),
             (r#"{"admission":"soft","quota":0}"#, "quota", "must be a whole number from 1 to 1000000000000"),
             (r#"{"admission":"soft","quota":-1}"#, "quota", "must be a whole number, 0 or more, not integer `-1`"),
@@ -384,8 +384,8 @@ mod tests {
                 "packets",
                 "belongs to campaigns with admission packets",
             ),
-            (r#"{"admission":"maybe","quota":1}"#, "admission", "must be soft or hard"),
-            (r#"{"admission":"soft","quota":1,"hold_s":9}"#, "hold_s", "belongs to hard campaigns"),
+            (r#"{"admission":"maybe","quota":1}"#, "admission", "must be soft, hard or packets"),
+            (r#"{"admission":"soft","quota":1,"hold_s":9}"#, "hold_s", "belongs to campaigns that are not soft"),
             (r#"{"admission":"hard","quota":1,"on_stale":"admit"}"#, "on_stale", "belongs to soft campaigns"),
             (
                 r#"{"admission":"hard","quota":1,"hold_s":2592001}"#,
@@ -396,7 +396,7 @@ mod tests {
             (
                 r#"{"admission":"hard","quota":1,"shards":128}"#,
                 "shards",
-                "must be a power of two from 1 to 64 in a hard campaign",
+                "must be a power of two from 1 to 64 in a campaign that is not soft",
             ),
             (r#"{"admission":"soft","quota":1,"on_stale":"x"}"#, "on_stale", "must be refuse or admit"),
             (

@@ -60,10 +60,10 @@ pub struct Drained {
 }
 
 impl Drain {
-    /// Whether a campaign can have news; and whether those will be its last.
+    /// Whether a campaign can have news, now or soon.
     pub async fn is_wanted(&self, campaign: &CampaignId) -> bool {
         match self.book.campaign(campaign).await.map(|facts| facts.admission) {
-            Ok(Admission::Hard(hard)) => !matches!(hard.phase, Phase::Filling | Phase::Removed),
+            Ok(Admission::Hard(hard)) => hard.phase != Phase::Removed,
             Ok(Admission::Soft { .. }) | Err(_) => false,
         }
     }

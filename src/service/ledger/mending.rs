@@ -100,6 +100,7 @@ impl Mending {
         let offer = self.drain.offer(campaign).await?;
         let lost = self.lost_pools(&offer, accept).await?;
         if lost.is_empty() {
+            tell("no shard is lost".to_owned());
             return Ok(Mended { record_restored, pools: Vec::new() });
         }
         if accept == Loss::WentBack {
