@@ -161,6 +161,7 @@ fn assemble(
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
     let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
+    let ledger_place = ledger.as_ref().map(|ledger| ledger.describe());
     let materials = Materials {
         book: book.clone(),
         identity: identity.clone(),
@@ -184,7 +185,7 @@ fn assemble(
         campaigns: Arc::new(campaigns),
         reconcile,
         erase: Arc::new(erase),
-        readiness: Arc::new(Readiness::new(deployment.clone())),
+        readiness: Arc::new(Readiness::new(deployment.clone(), ledger_place)),
         metrics,
         clock: clock.clone(),
         tasks: tasks.clone(),

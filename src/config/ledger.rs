@@ -44,3 +44,33 @@ pub fn read(read: &mut Reader<'_>, is_alone: bool) -> LedgerConfig {
         alarm: read.value("HEADCOUNT_LEDGER_ALARM_S", values::seconds(1..=86_400)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::environment::Environment;
+    use crate::config::load;
+
+    fn url(variables: &[(&str, &str)]) -> Option<String> {
+        let config = load(&Environment::of(variables.iter().copied())).expect("good settings").config;
+        config.ledger.url.map(|url| url.0)
+    }
+
+    #[test]
+    fn a_file_is_the_ledger_only_of_a_store_of_ones_own() {
+        assert_eq!(url(&[]).as_deref(), Some("sqlite:headcount-data/ledger.sqlite"));
+        assert_eq!(url(&[("HEADCOUNT_DATA_DIR", "/a b?")]).as_deref(), Some("sqlite:/a%20b%3F/ledger.sqlite"));
+        let redis = ("HEADCOUNT_REDIS_URL", "redis://localhost");
+        assert_eq!(url(&[redis]), None);
+        assert_eq!(url(&[("HEADCOUNT_LEDGER_URL", "off")]), None);
+        let postgres = "postgres://a:b@c/d";
+        assert_eq!(url(&[redis, ("HEADCOUNT_LEDGER_URL", postgres)]).as_deref(), Some(postgres));
+    }
+
+    #[test]
+    fn what_is_no_database_is_refused_without_its_password() {
+        let bad = load(&Environment::of([("HEADCOUNT_LEDGER_URL", "oracle://a:secret@b")])).unwrap_err();
+        assert_eq!(bad.len(), 1);
+        let text = bad[0].to_string();
+        assert!(text.contains("sqlite:, postgres: or mysql:") && !text.contains("secret"), "{text}");
+    }
+}

@@ -12,8 +12,9 @@ use crate::store::pools::Duty;
 
 /// While there are news: about how old they are when the ledger has them.
 const ROUND: Duration = Duration::from_millis(100);
-/// Where there were none, campaigns are looked at this often.
-const QUIET: Duration = Duration::from_millis(500);
+/// Where there were none, a campaign is looked at after twice as long each time, up to this: each look is a script and a
+/// WAIT for each of its pools.
+const QUIET_MAX: Duration = Duration::from_secs(2);
 /// Longer than a go and a slow transaction.
 const LEASE: Duration = Duration::from_secs(5);
 /// Between two tries while the ledger does not answer.
@@ -32,6 +33,8 @@ struct State {
     lags: HashMap<CampaignId, OutboxLag>,
     /// Closed, and drained to the end.
     over: HashSet<CampaignId>,
+    /// After how long campaigns without news are looked at next.
+    quiet: HashMap<CampaignId, Duration>,
     failing: bool,
     alarmed: bool,
 }
@@ -51,6 +54,7 @@ impl DrainDuty {
             if over {
                 state.over.insert(campaign.clone());
                 state.lags.remove(campaign);
+                state.quiet.remove(campaign);
                 self.drain.told.forget(campaign);
             }
         }
@@ -62,7 +66,14 @@ impl DrainDuty {
         if !over {
             self.tell(campaign, Some(OutboxLag::default()));
         }
-        if drained.fresh > 0 { ROUND } else { QUIET }
+        self.next_look(campaign, drained.fresh > 0)
+    }
+
+    fn next_look(&self, campaign: &CampaignId, had_news: bool) -> Duration {
+        let mut state = self.state();
+        let wait = state.quiet.entry(campaign.clone()).or_insert(ROUND);
+        *wait = if had_news { ROUND } else { (2 * *wait).min(QUIET_MAX) };
+        *wait
     }
 
     async fn measure(&self, campaign: &CampaignId) {
