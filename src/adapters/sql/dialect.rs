@@ -51,6 +51,9 @@ impl Dialect {
                 "SET statement_timeout = 8000",
                 "SET idle_in_transaction_session_timeout = 20000",
                 "SET default_transaction_isolation = 'read committed'",
+                // A plan that was kept since the tables were empty reads them whole when they are large.
+                "SET plan_cache_mode = force_custom_plan",
+                "SET enable_seqscan = off",
             ],
             // Strict: a text too long is an error, not a shorter text.
             Dialect::Mysql => &[
