@@ -1,9 +1,5 @@
 //! The three databases, as far as they differ: how they are named, opened and spoken to.
 
-use sqlx::migrate::Migrator;
-
-use super::schema;
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dialect {
     Sqlite,
@@ -71,14 +67,6 @@ impl Dialect {
             Dialect::Postgres => "BEGIN",
             Dialect::Mysql => "START TRANSACTION",
         }
-    }
-
-    pub(super) fn migrator(self) -> Migrator {
-        schema::migrator(match self {
-            Dialect::Sqlite => schema::SQLITE,
-            Dialect::Postgres => schema::POSTGRES,
-            Dialect::Mysql => schema::MYSQL,
-        })
     }
 
     /// Statements are written with `?`, which PostgreSQL calls `$1`, `$2`, … No statement has a `?` inside quotes.

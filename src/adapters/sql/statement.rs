@@ -171,10 +171,10 @@ mod tests {
             assert_eq!(statement.text.matches('?').count(), statement.values.len());
             statement.values
         };
-        assert_eq!(keys(1), [1.into()]);
-        assert_eq!(keys(3), [1.into(), 2.into(), 3.into(), 3.into()]);
+        assert_eq!(keys(1), [Value::from(1i64)]);
+        assert_eq!(keys(3), [1i64, 2, 3, 3].map(Value::from));
         assert_eq!((keys(5).len(), keys(257).len(), keys(512).len()), (16, 512, 512));
-        let rows: Vec<Vec<Value>> = (0..341).map(|row| vec![row.into(), "x".into()]).collect();
+        let rows: Vec<Vec<Value>> = (0..341i64).map(|row| vec![row.into(), "x".into()]).collect();
         let statements = Statement::inserts("t", "a, b", rows.clone());
         let lengths: Vec<usize> = statements.iter().map(|statement| statement.values.len() / 2).collect();
         assert_eq!(lengths, [256, 64, 16, 4, 1]);
