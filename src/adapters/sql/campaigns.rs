@@ -32,7 +32,7 @@ impl Desk<'_> {
             None => {
                 let mut row = vec![name];
                 row.extend(campaign_values(entered)?);
-                Statement::insert("ledger_campaigns", &format!("campaign, {CAMPAIGN_COLUMNS}"), [row])
+                Statement::insert("ledger_campaigns", &format!("campaign, {CAMPAIGN_COLUMNS}"), row)
             }
             Some(row) if row.try_get::<i64, _>(0)? < version => {
                 let columns = CAMPAIGN_COLUMNS.replace(", ", " = ?, ");
@@ -63,8 +63,7 @@ impl Desk<'_> {
                 .filter(|(unit, _)| !there.contains(unit))
                 .map(|(unit, cents)| vec![campaign.as_str().into(), unit.into(), (*cents).into()])
                 .collect();
-            if !rows.is_empty() {
-                let insert = Statement::insert("ledger_packets", "campaign, unit, cents", rows);
+            for insert in Statement::inserts("ledger_packets", "campaign, unit, cents", rows) {
                 insert.run(self.on, self.dialect).await?;
             }
             first = next;

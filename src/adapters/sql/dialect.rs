@@ -1,9 +1,5 @@
 //! The three databases, as far as they differ: how they are named, opened and spoken to.
 
-use sqlx::migrate::Migrator;
-
-use super::schema;
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Dialect {
     Sqlite,
@@ -51,6 +47,9 @@ impl Dialect {
                 "SET statement_timeout = 8000",
                 "SET idle_in_transaction_session_timeout = 20000",
                 "SET default_transaction_isolation = 'read committed'",
+                // A plan that was kept since the tables were empty reads them whole when they are large.
+                "SET plan_cache_mode = force_custom_plan",
+                "SET enable_seqscan = off",
             ],
             // Strict: a text too long is an error, not a shorter text.
             Dialect::Mysql => &[
@@ -68,14 +67,6 @@ impl Dialect {
             Dialect::Postgres => "BEGIN",
             Dialect::Mysql => "START TRANSACTION",
         }
-    }
-
-    pub(super) fn migrator(self) -> Migrator {
-        schema::migrator(match self {
-            Dialect::Sqlite => schema::SQLITE,
-            Dialect::Postgres => schema::POSTGRES,
-            Dialect::Mysql => schema::MYSQL,
-        })
     }
 
     /// Statements are written with `?`, which PostgreSQL calls `$1`, `$2`, … No statement has a `?` inside quotes.

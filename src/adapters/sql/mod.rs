@@ -154,14 +154,17 @@ fn connect(dialect: Dialect, options: &AnyConnectOptions) -> AnyPool {
         .connect_lazy_with(options.clone())
 }
 
-/// SQLite makes the file only if it is told to.
+/// The URL with what is not said otherwise: SQLite makes the file only if it is told to, and the servers' clients forget
+/// statements that are used all the time unless they keep more than 100.
 fn full_url(dialect: Dialect, url: &str) -> String {
-    match dialect {
-        Dialect::Sqlite if !url.contains("mode=") => {
-            format!("{url}{}mode=rwc", if url.contains('?') { '&' } else { '?' })
-        }
-        _ => url.to_owned(),
+    let (name, value) = match dialect {
+        Dialect::Sqlite => ("mode", "rwc"),
+        Dialect::Postgres | Dialect::Mysql => ("statement-cache-capacity", "250"),
+    };
+    if url.contains(&format!("{name}=")) {
+        return url.to_owned();
     }
+    format!("{url}{}{name}={value}", if url.contains('?') { '&' } else { '?' })
 }
 
 impl Ledger for SqlLedger {

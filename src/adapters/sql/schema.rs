@@ -12,14 +12,19 @@ use super::error::Fault;
 /// Version, name and text of each migration.
 type Migrations = &'static [(i64, &'static str, &'static str)];
 
-pub(super) const SQLITE: Migrations = &[(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql"))];
-pub(super) const POSTGRES: Migrations = &[(1, "ledger", include_str!("../../../migrations/postgres/0001_ledger.sql"))];
-pub(super) const MYSQL: Migrations = &[(1, "ledger", include_str!("../../../migrations/mysql/0001_ledger.sql"))];
+const SQLITE: Migrations = &[(1, "ledger", include_str!("../../../migrations/sqlite/0001_ledger.sql"))];
+const POSTGRES: Migrations = &[(1, "ledger", include_str!("../../../migrations/postgres/0001_ledger.sql"))];
+const MYSQL: Migrations = &[(1, "ledger", include_str!("../../../migrations/mysql/0001_ledger.sql"))];
 
 /// Not the library's own name: a shop that uses the library too may have its tables in the same database.
 const TABLE: &str = "ledger_migrations";
 
-pub(super) fn migrator(migrations: Migrations) -> Migrator {
+fn migrator(dialect: Dialect) -> Migrator {
+    let migrations = match dialect {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+        Dialect::Mysql => MYSQL,
+    };
     let migrations = migrations.iter().map(|(version, name, text)| {
         Migration::new(*version, Cow::Borrowed(*name), MigrationType::Simple, (*text).into_sql_str(), false)
     });
@@ -30,7 +35,7 @@ pub(super) fn migrator(migrations: Migrations) -> Migrator {
 
 pub(super) async fn bring_up_to_date(pool: &AnyPool, dialect: Dialect) -> Result<(), Fault> {
     let mut connection = pool.acquire().await?;
-    let migrated = dialect.migrator().run_direct(None, &mut *connection, false).await;
+    let migrated = migrator(dialect).run_direct(None, &mut *connection, false).await;
     if migrated.is_err() {
         // After a failure the library keeps the lock that it took for migrating; it ends with the connection.
         let _ = connection.detach().close_hard().await;

@@ -10,7 +10,11 @@ use super::dialect::Dialect;
 use super::error::Fault;
 
 /// How many rows or keys one statement carries: SQLite takes 32,766 values at most.
-pub(super) const ROWS_MAX: usize = 500;
+pub(super) const ROWS_MAX: usize = 512;
+
+/// The lengths of lists, so that there are few texts: databases keep statements prepared by their text, and MySQL's client
+/// library pays 40 ms for each that it forgets (it sends two packets without TCP_NODELAY).
+const LENGTHS: [usize; 6] = [1, 4, 16, 64, 256, ROWS_MAX];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Value {
@@ -87,21 +91,39 @@ impl Statement {
         self.values.extend(values);
     }
 
-    /// `(?, ?, …)`: one row, or the keys of an IN.
-    pub(super) fn list(&mut self, values: impl IntoIterator<Item = Value>) {
+    /// `(?, ?, …)`: the keys of an IN, at least one and at most `ROWS_MAX`. The last one may stand there several times.
+    pub(super) fn keys(&mut self, keys: impl IntoIterator<Item = Value>) {
+        let mut keys: Vec<Value> = keys.into_iter().collect();
+        fill_up(&mut keys);
+        self.list(keys);
+    }
+
+    /// `(?, ?, …)`: one row.
+    fn list(&mut self, values: impl IntoIterator<Item = Value>) {
         let before = self.values.len();
         self.values.extend(values);
         let marks = vec!["?"; self.values.len() - before].join(", ");
         let _ = write!(self.text, "({marks})");
     }
 
-    /// Inserts rows, as many as there are.
-    pub(super) fn insert(table: &str, columns: &str, rows: impl IntoIterator<Item = Vec<Value>>) -> Self {
-        let mut statement = Self::new(&format!("INSERT INTO {table} ({columns}) VALUES "), []);
-        for (index, row) in rows.into_iter().enumerate() {
-            statement.push(if index == 0 { "" } else { ", " });
-            statement.list(row);
+    /// Inserts rows, in as many statements as it takes.
+    pub(super) fn inserts(table: &str, columns: &str, rows: Vec<Vec<Value>>) -> Vec<Self> {
+        let mut rows = rows.into_iter();
+        let mut statements = Vec::new();
+        while let Some(length) = LENGTHS.into_iter().rev().find(|length| *length <= rows.len()) {
+            let mut statement = Self::new(&format!("INSERT INTO {table} ({columns}) VALUES "), []);
+            for (index, row) in rows.by_ref().take(length).enumerate() {
+                statement.push(if index == 0 { "" } else { ", " });
+                statement.list(row);
+            }
+            statements.push(statement);
         }
+        statements
+    }
+
+    pub(super) fn insert(table: &str, columns: &str, row: Vec<Value>) -> Self {
+        let mut statement = Self::new(&format!("INSERT INTO {table} ({columns}) VALUES "), []);
+        statement.list(row);
         statement
     }
 
@@ -124,8 +146,46 @@ impl Statement {
             added.map_err(sqlx::Error::Encode)?;
         }
         let text = dialect.translate(&self.text);
-        // Texts are made of constants alone, values are bound. They differ with the number of rows, so a server that kept
-        // them prepared would keep very many.
-        Ok(sqlx::query_with(AssertSqlSafe(text), arguments).persistent(false))
+        // Safe: texts are made of constants alone, and values are bound.
+        Ok(sqlx::query_with(AssertSqlSafe(text), arguments))
+    }
+}
+
+/// Repeats the last one up to the next of `LENGTHS`.
+pub(super) fn fill_up<T: Clone>(list: &mut Vec<T>) {
+    let length = LENGTHS.into_iter().find(|length| *length >= list.len()).unwrap_or(list.len());
+    if let Some(last) = list.last().cloned() {
+        list.resize(length, last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_few_lengths() {
+        let keys = |count: i64| {
+            let mut statement = Statement::new("IN ", []);
+            statement.keys((1..=count).map(Value::from));
+            assert_eq!(statement.text.matches('?').count(), statement.values.len());
+            statement.values
+        };
+        assert_eq!(keys(1), [Value::from(1i64)]);
+        assert_eq!(keys(3), [1i64, 2, 3, 3].map(Value::from));
+        assert_eq!((keys(5).len(), keys(257).len(), keys(512).len()), (16, 512, 512));
+        let rows: Vec<Vec<Value>> = (0..341i64).map(|row| vec![row.into(), "x".into()]).collect();
+        let statements = Statement::inserts("t", "a, b", rows.clone());
+        let lengths: Vec<usize> = statements.iter().map(|statement| statement.values.len() / 2).collect();
+        assert_eq!(lengths, [256, 64, 16, 4, 1]);
+        let values: Vec<Value> = statements.into_iter().flat_map(|statement| statement.values).collect();
+        assert_eq!(values, rows.concat());
+        assert!(Statement::inserts("t", "a", vec![]).is_empty());
+    }
+
+    #[test]
+    fn numbers_beyond_those_of_databases_are_told() {
+        assert_eq!(signed(7), Ok(7));
+        assert!(matches!(signed(u64::MAX), Err(Fault::Corrupt(_))));
     }
 }

@@ -12,7 +12,7 @@ use sqlx::{AnyConnection, Row};
 use super::dialect::Dialect;
 use super::error::Fault;
 use super::rows::{self, COLUMNS};
-use super::statement::{ROWS_MAX, Statement, Value, signed};
+use super::statement::{ROWS_MAX, Statement, Value, fill_up, signed};
 use crate::domain::id::CampaignId;
 use crate::domain::ledger::entry::Entry;
 use crate::domain::ledger::settle::{Conflict, settle};
@@ -20,7 +20,7 @@ use crate::domain::quota::claim::UserKey;
 use crate::store::ledger::{LedgerBatch, Progress, Written};
 
 /// An UPDATE looks each row up in its lists of cases, so its cost rises with the square of this.
-const UPDATED_MAX: usize = 50;
+const UPDATED_MAX: usize = 64;
 
 /// Names an entry among those of a shard: incarnation, version, unit.
 type Name = (i64, i64, i64);
@@ -53,7 +53,7 @@ impl Writer<'_> {
         if self.run(Statement::new(lock, [campaign.clone(), shard.clone()])).await? == 0 {
             let zero = || Value::from(0i64);
             let row = vec![campaign, shard, zero(), zero(), zero(), zero()];
-            self.run(Statement::insert("ledger_drains", "campaign, shard, incarnation, ver, behind, at_ms", [row]))
+            self.run(Statement::insert("ledger_drains", "campaign, shard, incarnation, ver, behind, at_ms", row))
                 .await?;
         }
         Ok(())
@@ -93,9 +93,9 @@ impl Writer<'_> {
                 "SELECT incarnation, ver, unit FROM ledger_entries WHERE campaign = ? AND shard = ? AND incarnation IN ",
                 [campaign, shard],
             );
-            select.list(each(names.iter().map(|name| name.0)));
+            select.keys(each(names.iter().map(|name| name.0)));
             select.push(" AND ver IN ");
-            select.list(each(names.iter().map(|name| name.1)));
+            select.keys(each(names.iter().map(|name| name.1)));
             for row in select.rows(self.on, self.dialect).await? {
                 known.insert((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
             }
@@ -116,17 +116,17 @@ impl Writer<'_> {
             let units = chunk.iter().map(|entry| signed(entry.unit().number)).collect::<Result<Vec<i64>, Fault>>()?;
             let turns = chunk.iter().map(|entry| i64::from(entry.unit().turn));
             let mut by_unit = self.select_claims("unit");
-            by_unit.list(each(units));
+            by_unit.keys(each(units));
             by_unit.push(" AND turn IN ");
-            by_unit.list(each(turns));
+            by_unit.keys(each(turns));
             let mut selects = vec![by_unit];
             let claims: Vec<(UserKey, u32)> = chunk.iter().filter_map(Entry::claim).collect();
             if !claims.is_empty() {
                 let users: BTreeSet<UserKey> = claims.iter().map(|(user, _)| *user).collect();
                 let mut by_claim = self.select_claims("user_key");
-                by_claim.list(users.into_iter().map(|user| rows::hex(user).into()));
+                by_claim.keys(users.into_iter().map(|user| rows::hex(user).into()));
                 by_claim.push(" AND claim_no IN ");
-                by_claim.list(each(claims.iter().map(|(_, number)| i64::from(*number))));
+                by_claim.keys(each(claims.iter().map(|(_, number)| i64::from(*number))));
                 selects.push(by_claim);
             }
             for select in selects {
@@ -145,17 +145,14 @@ impl Writer<'_> {
     }
 
     async fn insert_claims(&mut self, entries: &[Entry]) -> Result<(), Fault> {
-        for chunk in entries.chunks(ROWS_MAX) {
-            let mut rows = Vec::with_capacity(chunk.len());
-            for entry in chunk {
-                let (campaign, shard) = self.shard();
-                let mut row = vec![campaign, shard];
-                row.extend(rows::values(entry, self.batch.shard)?);
-                rows.push(row);
-            }
-            self.run(Statement::insert("ledger_claims", &format!("campaign, shard, {COLUMNS}"), rows)).await?;
+        let mut rows = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (campaign, shard) = self.shard();
+            let mut row = vec![campaign, shard];
+            row.extend(rows::values(entry, self.batch.shard)?);
+            rows.push(row);
         }
-        Ok(())
+        self.insert("ledger_claims", &format!("campaign, shard, {COLUMNS}"), rows).await
     }
 
     /// Many rows in one statement that all three databases take: a list of cases for each column.
@@ -177,26 +174,30 @@ impl Writer<'_> {
 
     async fn insert_entries(&mut self, entries: &[Entry]) -> Result<(), Fault> {
         let columns = "campaign, shard, incarnation, ver, unit, turn, cents, kind, user_key, claim_no, at_ms";
-        for chunk in entries.chunks(ROWS_MAX) {
-            let mut rows = Vec::with_capacity(chunk.len());
-            for entry in chunk {
-                let (campaign, shard) = self.shard();
-                let (incarnation, ver, unit) = name(entry)?;
-                rows.push(vec![
-                    campaign,
-                    shard,
-                    incarnation.into(),
-                    ver.into(),
-                    unit.into(),
-                    entry.unit().turn.into(),
-                    entry.unit().cents.into(),
-                    entry.kind.as_str().into(),
-                    entry.claim().map(|(user, _)| rows::hex(user)).into(),
-                    entry.claim().map(|(_, number)| i64::from(number)).into(),
-                    entry.at_ms.into(),
-                ]);
-            }
-            self.run(Statement::insert("ledger_entries", columns, rows)).await?;
+        let mut rows = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (campaign, shard) = self.shard();
+            let (incarnation, ver, unit) = name(entry)?;
+            rows.push(vec![
+                campaign,
+                shard,
+                incarnation.into(),
+                ver.into(),
+                unit.into(),
+                entry.unit().turn.into(),
+                entry.unit().cents.into(),
+                entry.kind.as_str().into(),
+                entry.claim().map(|(user, _)| rows::hex(user)).into(),
+                entry.claim().map(|(_, number)| i64::from(number)).into(),
+                entry.at_ms.into(),
+            ]);
+        }
+        self.insert("ledger_entries", columns, rows).await
+    }
+
+    async fn insert(&mut self, table: &str, columns: &str, rows: Vec<Vec<Value>>) -> Result<(), Fault> {
+        for statement in Statement::inserts(table, columns, rows) {
+            self.run(statement).await?;
         }
         Ok(())
     }
@@ -242,7 +243,7 @@ impl Writer<'_> {
         let columns = "campaign, shard, incarnation, ver, unit, turn, kind, user_key, user_name, claim_no, cents, \
                        claim_id, at_ms, stands_user_key, stands_claim_no, stands_unit, stands_turn, stands_state, \
                        stands_incarnation, stands_ver";
-        self.run(Statement::insert("ledger_conflicts", columns, [row])).await?;
+        self.run(Statement::insert("ledger_conflicts", columns, row)).await?;
         Ok(())
     }
 
@@ -268,6 +269,8 @@ fn each(numbers: impl IntoIterator<Item = i64>) -> impl Iterator<Item = Value> {
 /// One UPDATE of rows that have this turn. What a claim is (whose, which unit, its id) never changes; a name that is
 /// there stays, so that one put in its place meanwhile is not undone.
 fn update(campaign: &CampaignId, turn: u32, entries: &[&Entry]) -> Result<Statement, Fault> {
+    let mut entries = entries.to_vec();
+    fill_up(&mut entries);
     let units = entries.iter().map(|entry| signed(entry.unit().number)).collect::<Result<Vec<i64>, Fault>>()?;
     let of_each = |value: &dyn Fn(&Entry) -> Result<Value, Fault>| -> Result<Vec<Value>, Fault> {
         let mut values = Vec::with_capacity(2 * entries.len());
@@ -289,6 +292,6 @@ fn update(campaign: &CampaignId, turn: u32, entries: &[&Entry]) -> Result<Statem
     let name = of_each(&|entry| Ok(entry.user_raw().map(str::to_owned).into()))?;
     update.bind(&format!(", user_name = COALESCE(user_name, {cases})"), name);
     update.bind(" WHERE campaign = ? AND turn = ? AND unit IN ", [campaign.as_str().into(), turn.into()]);
-    update.list(units.into_iter().map(Value::from));
+    update.keys(units.into_iter().map(Value::from));
     Ok(update)
 }

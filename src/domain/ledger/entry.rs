@@ -79,3 +79,38 @@ impl Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not an entry of an outbox")]
 pub struct NotAnEntry;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_from_their_parts() {
+        let user = UserKey([3; 16]);
+        let claim = "c|17#2:500|abc|1|5|0|9|key";
+        let grant = Entry::read((1, 9), "grant", 7, (Some(user), Some("ada".to_owned())), claim).unwrap();
+        assert_eq!((grant.incarnation, grant.ver, grant.kind, grant.at_ms), (1, 9, LogKind::Grant, 7));
+        assert_eq!(grant.unit(), Unit { number: 17, turn: 2, cents: Some(500) });
+        assert_eq!((grant.claim(), grant.user_raw()), (Some((user, 1)), Some("ada")));
+
+        let refund = Entry::read((1, 10), "refund", 8, (None, None), "18#0").unwrap();
+        assert_eq!(refund.subject, Subject::Refund(Unit::new(18)));
+        assert_eq!((refund.unit(), refund.claim(), refund.user_raw()), (Unit::new(18), None, None));
+
+        for (kind, whose, text) in [
+            ("grunt", Some(user), claim),
+            ("grant", None, claim),
+            ("grant", Some(user), "17#2"),
+            ("refund", None, claim),
+        ] {
+            assert_eq!(Entry::read((1, 9), kind, 7, (whose, None), text), Err(NotAnEntry), "{kind} {text}");
+        }
+    }
+
+    #[test]
+    fn incarnations_come_before_versions() {
+        let at = |incarnation, ver| Entry::read((incarnation, ver), "refund", 8, (None, None), "18#0").unwrap();
+        assert!(at(1, 2).is_newer(&at(1, 1)) && at(2, 1).is_newer(&at(1, 9)));
+        assert!(!at(1, 1).is_newer(&at(1, 1)) && !at(1, 9).is_newer(&at(2, 1)));
+    }
+}

@@ -115,3 +115,117 @@ impl Row {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::quota::claim::{ClaimRecord, ClaimState};
+    use crate::domain::quota::pool::LogKind;
+    use crate::domain::quota::unit::Unit;
+
+    const ALICE: UserKey = UserKey([1; 16]);
+    const BOB: UserKey = UserKey([2; 16]);
+
+    fn entry(user: UserKey, claim_no: u32, unit: Unit, ver: u64, kind: LogKind) -> Entry {
+        let state = if kind == LogKind::Grant { ClaimState::Held } else { ClaimState::Confirmed };
+        let (secret, idem) = (format!("{user:?}{claim_no}"), String::new());
+        let record = ClaimRecord { state, unit, secret, claim_no, claimed_ms: 1, deadline_ms: 0, ver, idem };
+        let user_raw = (kind == LogKind::Grant).then(|| "name".to_owned());
+        Entry { incarnation: 1, ver, kind, at_ms: 1, subject: Subject::Claim { user, user_raw, record } }
+    }
+
+    fn refund(unit: Unit, ver: u64) -> Entry {
+        Entry { incarnation: 1, ver, kind: LogKind::Refund, at_ms: 1, subject: Subject::Refund(unit) }
+    }
+
+    fn renamed(mut entry: Entry, name: &str) -> Entry {
+        if let Subject::Claim { user_raw, .. } = &mut entry.subject {
+            *user_raw = Some(name.to_owned());
+        }
+        entry
+    }
+
+    #[test]
+    fn news_of_nobody_known_are_new_rows() {
+        let (one, two) = (entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant), refund(Unit::new(2), 6));
+        let settled = settle(vec![], &[one.clone(), two.clone(), one.clone(), two.clone()]);
+        assert_eq!(settled, Settled { insert: vec![one, two], ..Settled::default() });
+        // The same unit one turn later is another key, and so is a user's next claim.
+        let (before, after) = (
+            entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant),
+            entry(ALICE, 2, Unit::new(1).returned(), 9, LogKind::Grant),
+        );
+        let settled = settle(vec![before], std::slice::from_ref(&after));
+        assert_eq!(settled, Settled { insert: vec![after], ..Settled::default() });
+    }
+
+    #[test]
+    fn the_newest_stands_whatever_the_order() {
+        let grant = entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant);
+        let confirm = entry(ALICE, 1, Unit::new(1), 6, LogKind::Confirm);
+        let named = renamed(confirm.clone(), "name");
+        for order in [[&grant, &confirm], [&confirm, &grant]] {
+            let settled = settle(vec![], &order.map(Clone::clone));
+            assert_eq!(settled, Settled { insert: vec![named.clone()], ..Settled::default() });
+            // In two batches.
+            let settled = settle(vec![order[0].clone()], std::slice::from_ref(order[1]));
+            assert_eq!(settled, Settled { update: vec![named.clone()], ..Settled::default() });
+        }
+        assert_eq!(settle(vec![named], &[grant, confirm]), Settled::default(), "known news change nothing");
+    }
+
+    #[test]
+    fn a_higher_incarnation_is_newer() {
+        let grant = entry(ALICE, 1, Unit::new(1), 50, LogKind::Grant);
+        let later = Entry { incarnation: 2, ..entry(ALICE, 1, Unit::new(1), 7, LogKind::Confirm) };
+        let settled = settle(vec![grant.clone()], std::slice::from_ref(&later));
+        assert_eq!(settled.update, [renamed(later.clone(), "name")]);
+        assert_eq!(settle(vec![renamed(later, "name")], &[grant]), Settled::default());
+    }
+
+    #[test]
+    fn a_name_that_stands_stays() {
+        let grant = entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant);
+        let alias = renamed(grant.clone(), "alias");
+        assert_eq!(settle(vec![alias.clone()], &[grant]), Settled::default());
+        let confirm = entry(ALICE, 1, Unit::new(1), 6, LogKind::Confirm);
+        assert_eq!(settle(vec![alias], std::slice::from_ref(&confirm)).update, [renamed(confirm, "alias")]);
+    }
+
+    #[test]
+    fn contradictions_change_no_row() {
+        let mine = entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant);
+        let mut other_secret = entry(ALICE, 1, Unit::new(1), 6, LogKind::Grant);
+        if let Subject::Claim { record, .. } = &mut other_secret.subject {
+            record.secret = "another".to_owned();
+        }
+        let contradicting = [
+            entry(BOB, 1, Unit::new(1), 6, LogKind::Grant),
+            entry(ALICE, 1, Unit::new(2), 6, LogKind::Grant),
+            entry(ALICE, 2, Unit::new(1), 6, LogKind::Grant),
+            entry(ALICE, 1, Unit::packet(1, 500), 6, LogKind::Grant),
+            other_secret,
+            refund(Unit::new(1), 6),
+        ];
+        let good = entry(BOB, 1, Unit::new(7), 7, LogKind::Grant);
+        for entry in contradicting {
+            let settled = settle(vec![mine.clone()], &[entry.clone(), good.clone()]);
+            let conflicts = vec![Conflict { entry: entry.clone(), standing: mine.clone() }];
+            assert_eq!(settled, Settled { insert: vec![good.clone()], update: vec![], conflicts });
+            // Both within one batch: the first one stands.
+            let settled = settle(vec![], &[mine.clone(), entry]);
+            assert_eq!((settled.insert.len(), settled.conflicts.len()), (1, 1));
+        }
+        let settled = settle(vec![refund(Unit::new(1), 3)], std::slice::from_ref(&mine));
+        assert_eq!(settled.conflicts.len(), 1, "a refunded unit is nobody's");
+    }
+
+    #[test]
+    fn an_entry_between_two_rows_contradicts() {
+        let (mine, its) =
+            (entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant), entry(BOB, 1, Unit::new(2), 6, LogKind::Grant));
+        let entry = entry(ALICE, 1, Unit::new(2), 9, LogKind::Grant);
+        let settled = settle(vec![mine.clone(), its], std::slice::from_ref(&entry));
+        assert_eq!(settled, Settled { conflicts: vec![Conflict { entry, standing: mine }], ..Settled::default() });
+    }
+}
