@@ -131,7 +131,7 @@ fn assemble(
     let calendar = Calendar::utc();
     let store_clock = Arc::new(StoreClock::new(clock.clone()));
     let push_soon = Arc::new(Notify::new());
-    let Stores { counters, records, deployment, pools, outbox } = stores.clone();
+    let Stores { counters, records, deployment, .. } = stores.clone();
 
     let cells = Arc::new(CellCache::new(config.local.sketch_cache_bytes));
     let buffer = Arc::new(Buffer::new(config.local.buffer_bytes));
@@ -160,21 +160,11 @@ fn assemble(
         clock: clock.clone(),
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
-    let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
+    let events = Events { book: book.clone(), records, deployment: deployment.clone() };
+    let shared = (book.clone(), identity.clone(), store_clock);
     let ledger_place = ledger.as_ref().map(|ledger| ledger.describe());
-    let materials = Materials {
-        book: book.clone(),
-        identity: identity.clone(),
-        store_clock: store_clock.clone(),
-        records: records.clone(),
-        pools,
-        outbox,
-        ledger,
-        alarm: config.ledger.alarm,
-    };
-    let Exact { hard, operations, erase, duties, reconcile, testimony } = materials.assemble(clock, tasks);
-    let campaigns =
-        Campaigns { book: book.clone(), records, store_clock, operations, sold_out_interval: config.report.refresh };
+    let (exact, campaigns) = assemble_exact(config, (stores, ledger), shared, (clock, tasks));
+    let Exact { hard, erase, duties, reconcile, testimony, .. } = exact;
 
     let state = AppState {
         visits: Arc::new(visits),
@@ -203,6 +193,33 @@ fn assemble(
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
     Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), duties, testimony }
+}
+
+fn assemble_exact(
+    config: &Config,
+    (stores, ledger): (&Stores, Option<Arc<dyn Ledger>>),
+    (book, identity, store_clock): (Arc<Book>, Arc<Identity>, Arc<StoreClock>),
+    (clock, tasks): (&Clock, &Tasks),
+) -> (Exact, Campaigns) {
+    let materials = Materials {
+        book: book.clone(),
+        identity,
+        store_clock: store_clock.clone(),
+        records: stores.records.clone(),
+        pools: stores.pools.clone(),
+        outbox: stores.outbox.clone(),
+        ledger,
+        alarm: config.ledger.alarm,
+    };
+    let exact = materials.assemble(clock, tasks);
+    let campaigns = Campaigns {
+        book,
+        records: stores.records.clone(),
+        store_clock,
+        operations: exact.operations.clone(),
+        sold_out_interval: config.report.refresh,
+    };
+    (exact, campaigns)
 }
 
 fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Ledger>>, StartError> {

@@ -25,7 +25,6 @@ use crate::adapters::redis::address::RedisUrl;
 use crate::api::server::ServerConfig;
 use crate::api::state::{AdminToken, ApiConfig};
 use crate::domain::element::HashKey;
-use crate::domain::period::Retention;
 use crate::jobs::contact::HashingChoice;
 use crate::jobs::push::PushConfig;
 use crate::local::LocalConfig;
@@ -86,12 +85,7 @@ pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
         hashing: hashing(&mut read),
         defaults: Defaults {
             shards: read.value("HEADCOUNT_SHARDS", values::shards),
-            retention: read.value("HEADCOUNT_RETENTION_DAYS", |text| {
-                values::number(text, 1..=u64::from(Retention::DAYS_MAX)).map(|days| {
-                    // Within the bounds that were just checked.
-                    Retention::days(days as u32).unwrap_or(Retention::DEFAULT)
-                })
-            }),
+            retention: read.value("HEADCOUNT_RETENTION_DAYS", values::retention),
         },
         report: ReportConfig {
             refresh: read.value("HEADCOUNT_COUNT_REFRESH_MS", values::milliseconds(10..=60_000)),

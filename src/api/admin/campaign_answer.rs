@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::service::manage::campaigns::{AdmissionView, CampaignView, OnStale};
+use crate::service::manage::campaign_view::{AdmissionView, CampaignView, OnStale};
 use crate::store::documents::{PacketSource, PacketsDocument, Phase};
 
 /// A campaign as it stands.

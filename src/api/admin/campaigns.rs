@@ -20,7 +20,8 @@ use crate::api::response::{json_no_store, record};
 use crate::api::state::AppState;
 use crate::api::{body, id};
 use crate::service::error::ServiceError;
-use crate::service::manage::campaigns::{CampaignPatch, NewAdmission, NewCampaign, OnStale};
+use crate::service::manage::campaign_view::OnStale;
+use crate::service::manage::campaigns::{CampaignPatch, NewAdmission, NewCampaign};
 
 /// The largest quota: a hundred times the people there are, and exact in every language's numbers.
 pub const QUOTA_MAX: u64 = 1_000_000_000_000;
