@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(config.stop, StopConfig::default());
         assert_eq!(config.server, ServerConfig::default());
         assert_eq!(config.api.body_timeout, ApiConfig::default().body_timeout);
-        assert_eq!(config.defaults.retention, Retention::DEFAULT);
+        assert_eq!(config.defaults.retention, crate::domain::period::Retention::DEFAULT);
         assert_eq!(config.defaults.shards.count(), 16);
         assert_eq!(config.hashing, HashingChoice::Keyed(None));
         assert!(matches!(config.store, StoreChoice::Embedded { dir } if dir.as_os_str() == "headcount-data"));
