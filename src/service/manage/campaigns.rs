@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::campaign_view::{CampaignView, OnStale};
 use super::packets::{NewPackets, packets_document, same_packets};
 use super::records::{IdPage, change_record, list, put_record, read};
-use crate::domain::campaign::{CampaignState, Schedule};
 use crate::domain::id::CampaignId;
 use crate::domain::ring::Shards;
 use crate::local::store_clock::StoreClock;
@@ -18,16 +18,6 @@ use crate::service::quota::packets::{Part, with_part};
 use crate::service::quota::plan;
 use crate::store::documents::{CampaignDocument, Document, HardDocument, PacketsDocument, Phase};
 use crate::store::records::{Put, RecordKind, Records};
-
-/// What a soft campaign does when its last reading is older than 2 s.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnStale {
-    /// 503: nobody is admitted on it.
-    #[default]
-    Refuse,
-    /// Admitted, flagged, without a bound on the overshoot.
-    Admit,
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewCampaign {
@@ -64,39 +54,6 @@ pub struct CampaignPatch {
     /// Some(None): no end any more.
     pub closes_at: Option<Option<Timestamp>>,
     pub paused: Option<bool>,
-}
-
-/// How a campaign admits, and what is being done to it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AdmissionView {
-    Soft {
-        on_stale: OnStale,
-    },
-    Hard {
-        hold_s: u64,
-        phase: Phase,
-        /// What `quota` is on its way to.
-        quota_target: u64,
-    },
-    Packets {
-        hold_s: u64,
-        phase: Phase,
-        packets: PacketsDocument,
-    },
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CampaignView {
-    pub campaign: CampaignId,
-    pub state: CampaignState,
-    pub quota: u64,
-    pub opens_at: Timestamp,
-    pub closes_at: Option<Timestamp>,
-    pub shards: Shards,
-    pub admission: AdmissionView,
-    pub paused: bool,
-    pub created_at: Timestamp,
-    pub version: u64,
 }
 
 /// How far processes' ideas of the store's clock may differ: half of a slow round trip each.
@@ -261,9 +218,9 @@ impl Campaigns {
                 && matches!(hard.phase, Phase::Filling | Phase::Ready)
             {
                 hard.phase = match hard.phase {
-                    // A list that nobody completes: what came in is refunded.
+                    // A list that nobody completes: what came in is refunded. If nothing did, there are no pools.
                     Phase::Filling if hard.running.is_some() => return Err(being_changed()),
-                    Phase::Filling if hard.operations == 0 => Phase::Closed,
+                    Phase::Filling if hard.operations == 0 => Phase::Removed,
                     _ => Phase::Closing,
                 };
                 hard.entered = false;
@@ -312,31 +269,7 @@ impl Campaigns {
     }
 
     fn view(&self, campaign: &CampaignId, document: &CampaignDocument, version: u64) -> CampaignView {
-        let CampaignDocument { opens_at, closes_at, paused, closed, .. } = *document;
-        let schedule = Schedule { opens_at, closes_at, paused, closed };
-        CampaignView {
-            campaign: campaign.clone(),
-            state: schedule.state(self.store_clock.now()),
-            quota: document.quota,
-            opens_at,
-            closes_at,
-            shards: Shards::new(document.shards.into()).unwrap_or(self.book.defaults.shards),
-            admission: match &document.hard {
-                None => AdmissionView::Soft {
-                    on_stale: if document.admit_on_stale { OnStale::Admit } else { OnStale::Refuse },
-                },
-                Some(hard) => {
-                    let (hold_s, phase) = (hard.hold_s, hard.phase);
-                    match &hard.packets {
-                        None => AdmissionView::Hard { hold_s, phase, quota_target: hard.quota_target },
-                        Some(packets) => AdmissionView::Packets { hold_s, phase, packets: packets.clone() },
-                    }
-                }
-            },
-            paused,
-            created_at: document.created_at,
-            version,
-        }
+        CampaignView::of(campaign, (document, version), self.store_clock.now(), self.book.defaults.shards)
     }
 }
 
