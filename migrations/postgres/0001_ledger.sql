@@ -111,8 +111,10 @@ WHERE c.state IN ('held', 'confirmed')
     WHERE later.campaign = c.campaign AND later.unit = c.unit AND later.turn > c.turn
   );
 
--- Every packet; its user is empty until somebody holds it.
+-- Every packet; its user is empty until somebody holds it. By the last turn and not by ledger_holders, so that a database
+-- which has no statistics of the tables yet looks each packet up, and does not compare all with all.
 CREATE VIEW ledger_packet_holders AS
 SELECT p.campaign, p.unit, p.cents, h.turn, h.state, h.user_key, h.user_name, h.claimed_ms
 FROM ledger_packets p
-LEFT JOIN ledger_holders h ON h.campaign = p.campaign AND h.unit = p.unit;
+LEFT JOIN ledger_claims h ON h.campaign = p.campaign AND h.unit = p.unit AND h.state IN ('held', 'confirmed')
+  AND h.turn = (SELECT MAX(newest.turn) FROM ledger_claims newest WHERE newest.campaign = p.campaign AND newest.unit = p.unit);

@@ -113,7 +113,7 @@ pub struct PartDocument {
 }
 
 impl PacketsDocument {
-    /// Packets that were sent so far; all, where they are drawn.
+    /// Packets that were sent so far, with those of a part that is not in yet; all, where they are drawn.
     pub fn loaded(&self) -> u64 {
         match &self.source {
             PacketSource::Draw { .. } => self.count,
@@ -130,6 +130,15 @@ impl PacketsDocument {
 }
 
 impl HardDocument {
+    /// Packets that are in the pools for certain: those of a part that was begun come when it is sent again.
+    pub fn packets_in(&self) -> u64 {
+        match (&self.packets, &self.running) {
+            (Some(PacketsDocument { source: PacketSource::List { .. }, .. }), Some(part)) => part.first - 1,
+            (Some(packets), _) => packets.loaded(),
+            (None, _) => 0,
+        }
+    }
+
     /// Whether something is to be done to the pools before the record and they agree.
     pub fn is_unfinished(&self, quota: u64) -> bool {
         let on_the_way = matches!(self.phase, Phase::Filling | Phase::Closing | Phase::Removing);

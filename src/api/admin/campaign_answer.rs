@@ -61,14 +61,13 @@ pub struct PacketsAnswer {
     /// Of a draw: with the sum and the bounds it gives the same packets again. Whoever has it knows what each holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<String>,
-    /// Of a list: how many packets have come, and the number of the next.
+    /// Of a list: how many packets are in. The next part begins with the number after.
     #[serde(skip_serializing_if = "Option::is_none")]
     loaded: Option<u64>,
 }
 
-impl From<PacketsDocument> for PacketsAnswer {
-    fn from(packets: PacketsDocument) -> Self {
-        let loaded = packets.loaded();
+impl PacketsAnswer {
+    fn of(packets: PacketsDocument, loaded: u64) -> Self {
         let (bounds, seed, loaded) = match packets.source {
             PacketSource::Draw { min_cents, max_cents, seed } => (Some((min_cents, max_cents)), Some(seed), None),
             PacketSource::List { .. } => (None, None, Some(loaded)),
@@ -111,9 +110,9 @@ impl From<CampaignView> for CampaignAnswer {
                 (answer.admission, answer.hold_s, answer.phase) = ("hard", Some(hold_s), Some(phase));
                 answer.quota_target = Some(quota_target);
             }
-            AdmissionView::Packets { hold_s, phase, packets } => {
+            AdmissionView::Packets { hold_s, phase, packets, loaded } => {
                 (answer.admission, answer.hold_s, answer.phase) = ("packets", Some(hold_s), Some(phase));
-                answer.packets = Some(packets.into());
+                answer.packets = Some(PacketsAnswer::of(packets, loaded));
             }
         }
         answer

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::campaign_answer::CampaignAnswer;
 use super::packets::PacketsBody;
 use super::{PageAnswer, if_match, page, shards};
-use crate::api::json::{Text, object};
+use crate::api::json::{Object, Text, object};
 use crate::api::problem::{Kind, Problem, ProblemBody};
 use crate::api::query::Known;
 use crate::api::request::time;
@@ -62,7 +62,8 @@ pub struct CampaignBody<'a> {
     #[schema(value_type = Option<String>, example = "refuse")]
     on_stale: Option<Text<'a>>,
     /// Of a campaign of packets: what they hold.
-    packets: Option<PacketsBody>,
+    #[schema(value_type = Option<PacketsBody>)]
+    packets: Option<Object<PacketsBody>>,
 }
 
 impl<'a> CampaignBody<'a> {
@@ -94,7 +95,7 @@ impl<'a> CampaignBody<'a> {
             }
             Some("hard") => Ok(NewAdmission::Hard { hold_s: self.hold_s()? }),
             Some("packets") => {
-                let packets = self.packets.as_ref().ok_or_else(|| invalid("packets", "is required"))?;
+                let Object(packets) = self.packets.as_ref().ok_or_else(|| invalid("packets", "is required"))?;
                 Ok(NewAdmission::Packets { hold_s: self.hold_s()?, packets: packets.parse()? })
             }
             Some(_) => Err(invalid("admission", "must be soft, hard or packets")),

@@ -173,8 +173,10 @@ pub async fn results(app: Arc<AppState>, request: Request) -> Result<Response, P
             claimed_cents: *claimed_cents,
             refunded: *refunded,
             refunded_cents: *refunded_cents,
-            remaining: count - claimed - refunded,
-            remaining_cents: total_cents - claimed_cents - refunded_cents,
+            // The pools are read one after the other: a packet that comes back and is claimed elsewhere meanwhile may
+            // be seen twice.
+            remaining: count.saturating_sub(claimed + refunded),
+            remaining_cents: (total_cents - claimed_cents - refunded_cents).max(0),
             luckiest: luckiest.as_ref().map(|claim| ClaimAnswer::of(campaign.as_str(), claim)),
             as_of: *as_of,
         },

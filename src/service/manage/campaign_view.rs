@@ -1,4 +1,4 @@
-//! A campaign as its managers see it.
+//! A campaign as it stands, for who asks.
 
 use jiff::Timestamp;
 
@@ -33,6 +33,8 @@ pub enum AdmissionView {
         hold_s: u64,
         phase: Phase,
         packets: PacketsDocument,
+        /// Packets that are in; the next one's number is one more.
+        loaded: u64,
     },
 }
 
@@ -51,8 +53,13 @@ pub struct CampaignView {
 }
 
 impl CampaignView {
-    /// As it stands at a time.
-    pub fn of(campaign: &CampaignId, document: &CampaignDocument, version: u64, now: Timestamp) -> Self {
+    /// `default_shards`: for a record that has a number of shards which this version does not know.
+    pub fn of(
+        campaign: &CampaignId,
+        (document, version): (&CampaignDocument, u64),
+        now: Timestamp,
+        default_shards: Shards,
+    ) -> Self {
         let CampaignDocument { opens_at, closes_at, paused, closed, .. } = *document;
         let schedule = Schedule { opens_at, closes_at, paused, closed };
         Self {
@@ -61,7 +68,7 @@ impl CampaignView {
             quota: document.quota,
             opens_at,
             closes_at,
-            shards: Shards::new(document.shards.into()).unwrap_or(Shards::DEFAULT),
+            shards: Shards::new(document.shards.into()).unwrap_or(default_shards),
             admission: match &document.hard {
                 None => AdmissionView::Soft {
                     on_stale: if document.admit_on_stale { OnStale::Admit } else { OnStale::Refuse },
@@ -70,7 +77,10 @@ impl CampaignView {
                     let (hold_s, phase) = (hard.hold_s, hard.phase);
                     match &hard.packets {
                         None => AdmissionView::Hard { hold_s, phase, quota_target: hard.quota_target },
-                        Some(packets) => AdmissionView::Packets { hold_s, phase, packets: packets.clone() },
+                        Some(packets) => {
+                            let (packets, loaded) = (packets.clone(), hard.packets_in());
+                            AdmissionView::Packets { hold_s, phase, packets, loaded }
+                        }
                     }
                 }
             },

@@ -218,9 +218,9 @@ impl Campaigns {
                 && matches!(hard.phase, Phase::Filling | Phase::Ready)
             {
                 hard.phase = match hard.phase {
-                    // A list that nobody completes: what came in is refunded.
+                    // A list that nobody completes: what came in is refunded. If nothing did, there are no pools.
                     Phase::Filling if hard.running.is_some() => return Err(being_changed()),
-                    Phase::Filling if hard.operations == 0 => Phase::Closed,
+                    Phase::Filling if hard.operations == 0 => Phase::Removed,
                     _ => Phase::Closing,
                 };
                 hard.entered = false;
@@ -257,10 +257,6 @@ impl Campaigns {
         list(&*self.records, RecordKind::Campaign, cursor, limit).await
     }
 
-    fn view(&self, campaign: &CampaignId, document: &CampaignDocument, version: u64) -> CampaignView {
-        CampaignView::of(campaign, document, version, self.store_clock.now())
-    }
-
     async fn change(
         &self,
         campaign: &CampaignId,
@@ -270,6 +266,10 @@ impl Campaigns {
         let apply = |old: Option<&CampaignDocument>| change(old.ok_or(ServiceError::NoCampaign)?);
         let (document, version) = change_record(&self.book, &*self.records, campaign.as_str(), if_match, apply).await?;
         self.settled(campaign, document, version).await
+    }
+
+    fn view(&self, campaign: &CampaignId, document: &CampaignDocument, version: u64) -> CampaignView {
+        CampaignView::of(campaign, (document, version), self.store_clock.now(), self.book.defaults.shards)
     }
 }
 

@@ -97,6 +97,9 @@ pub fn with_part(document: &CampaignDocument, part: &Part) -> Result<Option<Camp
             part.first
         )));
     }
+    if document.closed {
+        return Err(ServiceError::Conflict("the campaign is closed for good: create another one".into()));
+    }
     let rule = |field, rule| Err(ServiceError::Invalid { field, rule });
     let loaded = packets.loaded();
     if hard.running.is_some() {

@@ -12,6 +12,7 @@
 //! | `shop.rs` | what stands behind them, and what it was asked |
 //! | `gateway.rs` | the real binary, and a client for its two listeners |
 //! | `proxy.rs` | a proxy that can lose answers |
+//! | `rain.rs` | a campaign of packets, and its ledger |
 //! | `sale.rs`, `told.rs` | a hard campaign under load, and all that its users are told |
 
 pub mod cluster;
@@ -22,6 +23,7 @@ pub mod placement;
 pub mod process;
 pub mod proxies;
 pub mod proxy;
+pub mod rain;
 pub mod redis;
 pub mod resp;
 pub mod sale;
