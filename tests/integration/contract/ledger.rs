@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use headcount::domain::id::CampaignId;
 use headcount::domain::ledger::entry::{Entry, Subject};
+use headcount::domain::ledger::settle::Conflict;
 use headcount::domain::quota::claim::{ClaimRecord, ClaimState, UserKey};
 use headcount::domain::quota::pool::LogKind;
 use headcount::domain::quota::unit::Unit;
@@ -187,7 +188,7 @@ async fn contradictions_are_kept_apart(ledger: &Arc<dyn Ledger>) {
     let mut entries = vec![good[0].clone()];
     entries.extend(contradicting.iter().map(|(entry, _)| entry.clone()));
     entries.push(good[1].clone());
-    // The other shard's drain tells the same, once more, with the same words.
+    // The drain did not hear that it was done, and tells it once more.
     for time in 0..2 {
         let written = write(ledger, &batch(&name, 0, entries.clone())).await;
         assert_eq!(written.fresh, if time == 0 { 5 } else { 0 });
@@ -197,6 +198,11 @@ async fn contradictions_are_kept_apart(ledger: &Arc<dyn Ledger>) {
         assert_eq!(ledger.conflicts(&name).await, Ok(3), "written once");
         let rows = all_rows(ledger, &name, 0).await;
         assert_eq!(rows, [&standing[..], &good[..]].concat(), "what stood stands, and the rest is written");
+    }
+    // Each by itself: its row is found by either key.
+    for (entry, standing) in contradicting {
+        let written = write(ledger, &batch(&name, 0, vec![entry.clone()])).await;
+        assert_eq!(written.conflicts, [Conflict { entry, standing: standing.clone() }]);
     }
 }
 
