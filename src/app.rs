@@ -47,6 +47,7 @@ use crate::service::merge::Merger;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
+use crate::store::counters::Counters;
 use crate::store::ledger::Ledger;
 
 /// How often samples are sorted: at 100,000 requests a second half a million of them wait, 4 MB.
@@ -135,10 +136,7 @@ fn assemble(
 
     let cells = Arc::new(CellCache::new(config.local.sketch_cache_bytes));
     let buffer = Arc::new(Buffer::new(config.local.buffer_bytes));
-    let batches = (config.local.coalesce_linger, config.local.coalesce_elements_max);
-    let runtime = (clock.clone(), tasks.clone());
-    let coalescer = Arc::new(Coalescer::new(counters.clone(), cells.clone(), buffer.clone(), runtime, batches));
-    let crowd = Arc::new(Crowd::new(cells.clone(), buffer.clone(), coalescer));
+    let crowd = assemble_crowd(config, &counters, (&cells, &buffer), (clock, tasks));
     let readings = Arc::new(Readings::new(tasks.clone()));
 
     let book = Arc::new(Book::new(records.clone(), config.defaults, identity.clone(), tasks));
@@ -193,6 +191,18 @@ fn assemble(
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
     Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), duties, testimony }
+}
+
+fn assemble_crowd(
+    config: &Config,
+    counters: &Arc<dyn Counters>,
+    (cells, buffer): (&Arc<CellCache>, &Arc<Buffer>),
+    (clock, tasks): (&Clock, &Tasks),
+) -> Arc<Crowd> {
+    let batches = (config.local.coalesce_linger, config.local.coalesce_elements_max);
+    let runtime = (clock.clone(), tasks.clone());
+    let coalescer = Arc::new(Coalescer::new(counters.clone(), cells.clone(), buffer.clone(), runtime, batches));
+    Arc::new(Crowd::new(cells.clone(), buffer.clone(), coalescer))
 }
 
 fn assemble_exact(
