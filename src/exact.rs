@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::jobs::drain::DrainDuty;
 use crate::jobs::rounds::CampaignDuty;
-use crate::jobs::upkeep::UpkeepDuty;
+use crate::jobs::upkeep::{Unmended, UpkeepDuty};
 use crate::local::store_clock::StoreClock;
 use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
@@ -70,7 +70,8 @@ impl Materials {
             Arc::new(Mending { drain, records: records.clone(), pools, store_clock })
         });
         let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
-        let mut duties: Vec<Arc<dyn CampaignDuty>> = vec![Arc::new(UpkeepDuty { upkeep, mending: mending.clone() })];
+        let mut duties: Vec<Arc<dyn CampaignDuty>> =
+            vec![Arc::new(UpkeepDuty { upkeep, mending: mending.clone(), unmended: Unmended::default() })];
         if let Some(drain) = drain.clone() {
             duties.push(Arc::new(DrainDuty::new(drain, alarm)));
         }
