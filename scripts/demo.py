@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A rain of red packets in the terminal, from the campaign to the ledger: `make demo`.
 
-Starts a gateway on the embedded store, in a temporary folder and on free ports, with the ledger that it has by default (a
-SQLite file). 300 users claim 200 packets at the same instant. At the end store, ledger and results must agree to the
-cent. Ctrl-C ends all of it. HEADCOUNT_BINARY: another binary than target/release/headcount.
+Starts a gateway on the embedded store, in a temporary folder and on free ports, with the ledger that it has by default
+(a SQLite file). 300 users want one of 200 packets. At the end store, ledger and results must agree to the cent.
+Ctrl-C ends it. HEADCOUNT_BINARY: another binary than target/release/headcount.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -18,8 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 
 PACKETS, TOTAL_CENTS, MIN_CENTS, MAX_CENTS = 200, 20_000, 1, 500
 USERS, CLIENTS = 300, 50
@@ -29,6 +28,7 @@ PATIENCE_S = 20
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 IS_TERMINAL = sys.stdout.isatty()
 CAMPAIGN = "/v1/campaigns/demo"
+NAMES = ["ada", "bo", "chen", "dana", "emre", "fei", "grace", "hui", "ines", "jun"]
 
 
 class Failed(Exception):
@@ -50,51 +50,40 @@ class Gateway:
             # A group of its own: Ctrl-C reaches this script alone, which then ends the gateway in order.
             self.process = subprocess.Popen([self.binary], env=env, stdout=log, stderr=log, start_new_session=True)
 
-    def wait_until_ready(self):
-        def ready():
-            if self.process.poll() is not None:
-                raise Failed(f"the gateway ended with {self.process.returncode}:\n{self.log.read_text()}")
-            try:
-                return ask("GET", f"http://{self.admin}/readyz")[0] == 200
-            except OSError:
-                return False
+    def is_ready(self):
+        if self.process.poll() is not None:
+            raise Failed(f"the gateway ended with {self.process.returncode}:\n{self.log.read_text()}")
+        try:
+            return ask(self.admin, "GET", "/readyz")[0] == 200
+        except OSError:
+            return False
 
-        wait_for("the gateway to be ready", ready)
+    def admin_call(self, method, path, body=None):
+        status, text = ask(self.admin, method, path, body)
+        if status not in (200, 201):
+            raise Failed(f"{method} {path}: {status} {text}")
+        return json.loads(text)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
 
 
 def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [listener.getsockname()[1] for listener in sockets]
 
 
-def ask(method, url, body=None):
+def ask(address, method, path, body=None):
     """Status and text of an answer."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def admin(gateway, method, path, body=None):
-    status, text = ask(method, f"http://{gateway.admin}{path}", body)
-    if status not in (200, 201):
-        raise Failed(f"{method} {path}: {status} {text}")
-    return json.loads(text)
+    with contextlib.closing(http.client.HTTPConnection(address, timeout=PATIENCE_S)) as connection:
+        connection.request(method, path, body and json.dumps(body))
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
 
 
 def wait_for(what, holds):
@@ -105,15 +94,12 @@ def wait_for(what, holds):
         time.sleep(0.02)
 
 
-class Progress:
+def progress(text, last=False):
     """A line that is written over again and again in a terminal, and only once elsewhere."""
-
-    def live(self, text):
-        if IS_TERMINAL:
-            print(f"\r\x1b[K{text}", end="", flush=True)
-
-    def last(self, text):
-        print(f"\r\x1b[K{text}" if IS_TERMINAL else text, flush=True)
+    if IS_TERMINAL:
+        print(f"\r\x1b[K{text}", end="\n" if last else "", flush=True)
+    elif last:
+        print(text, flush=True)
 
 
 class Crowd:
@@ -124,33 +110,28 @@ class Crowd:
         self.lock = threading.Lock()
         self.waiting = [f"{name}-{number:02}" for number in range(USERS // 10) for name in NAMES]
         self.packets = {}  # user: (number, cents)
-        self.late = self.failed = 0
+        self.late = 0
 
-    def run(self, progress):
+    def run(self):
         began = time.monotonic()
         clients = [threading.Thread(target=self.client, daemon=True) for _ in range(CLIENTS)]
         for client in clients:
             client.start()
         while any(client.is_alive() for client in clients):
-            progress.live(self.line(began))
+            progress(self.line(began))
             time.sleep(0.05)
-        progress.last(self.line(began))
-        if self.failed or len(self.packets) + self.late != USERS:
-            raise Failed(f"{self.failed} claims failed, {len(self.packets) + self.late} of {USERS} were answered")
+        progress(self.line(began), last=True)
+        if len(self.packets) + self.late != USERS:
+            raise Failed(f"{len(self.packets) + self.late} of {USERS} users were told yes or no")
 
     def client(self):
         connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
-        while True:
-            with self.lock:
-                if not self.waiting:
-                    return
-                user = self.waiting.pop()
-            try:
-                self.claim(connection, user)
-            except (OSError, http.client.HTTPException):
-                with self.lock:
-                    self.failed += 1
-                connection.close()
+        with contextlib.suppress(IndexError):  # when nobody is waiting any more
+            while user := self.waiting.pop():
+                try:
+                    self.claim(connection, user)
+                except (OSError, http.client.HTTPException):
+                    connection.close()
 
     def claim(self, connection, user):
         while True:
@@ -166,36 +147,32 @@ class Crowd:
                     self.packets[user] = (told["unit"], told["cents"])
                 elif told.get("outcome") == "sold_out":
                     self.late += 1
-                else:
-                    self.failed += 1
             return
 
     def line(self, began):
         with self.lock:
             count, cents, late = len(self.packets), sum(cents for _, cents in self.packets.values()), self.late
         rate = (count + late) / max(time.monotonic() - began, 0.001)
-        return f"claimed {count:3} of {PACKETS}   {money(cents):>7} of {money(TOTAL_CENTS)}   sold out to {late:3}   {rate:.0f} claims/s"
-
-
-NAMES = ["ada", "bo", "chen", "dana", "emre", "fei", "grace", "hui", "ines", "jun"]
+        told = f"{count:3} of {PACKETS} packets claimed, {money(cents):>6} of {money(TOTAL_CENTS)}"
+        return f"{told}; {late:3} heard sold out; {rate:.0f} claims/s"
 
 
 def money(cents):
     return f"{cents // 100}.{cents % 100:02}"
 
 
-def countdown(progress, opens_at):
+def countdown(opens_at):
     while (left := opens_at - time.time()) > 0:
-        progress.live(f"the rain begins in {left:.1f} s")
+        progress(f"the rain begins in {left:.1f} s")
         time.sleep(min(0.1, left))
-    progress.last("the rain begins")
+    progress("the rain begins", last=True)
 
 
 def ledger_has(ledger):
     """Packets of the ledger that somebody holds: user, number, cents."""
     with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=PATIENCE_S) as database:
-        query = "SELECT user_name, unit, cents FROM ledger_packet_holders WHERE campaign = 'demo' AND user_name IS NOT NULL"
-        return database.execute(query).fetchall()
+        query = "SELECT user_name, unit, cents FROM ledger_packet_holders WHERE campaign = 'demo'"
+        return database.execute(f"{query} AND user_name IS NOT NULL").fetchall()
 
 
 def histogram(amounts):
@@ -207,24 +184,24 @@ def histogram(amounts):
 
 
 def check(what, *figures):
+    """All figures of this must be the same."""
     if len(set(figures)) != 1:
         raise Failed(f"{what}: {figures}")
-    print(f"  {what:<34} {figures[0]}")
+    print(f"  {what:<36} {'yes' if figures[0] is True else figures[0]}")
 
 
 def rain(folder):
     gateway = Gateway(folder)
     try:
-        gateway.wait_until_ready()
-        progress = Progress()
+        wait_for("the gateway to be ready", gateway.is_ready)
         opens_at = time.time() + OPENS_IN_S
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(opens_at)) + f".{int(opens_at % 1 * 1000):03}Z"
         packets = {"total_cents": TOTAL_CENTS, "count": PACKETS, "min_cents": MIN_CENTS, "max_cents": MAX_CENTS}
-        admin(gateway, "PUT", CAMPAIGN, {"admission": "packets", "packets": packets, "opens_at": at})
+        gateway.admin_call("PUT", CAMPAIGN, {"admission": "packets", "packets": packets, "opens_at": at})
         print(f"{PACKETS} red packets, {money(TOTAL_CENTS)} in all; {USERS} users and {CLIENTS} clients are waiting")
-        countdown(progress, opens_at)
+        countdown(opens_at)
         crowd = Crowd(gateway)
-        crowd.run(progress)
+        crowd.run()
         ledger = folder / "data" / "ledger.sqlite"
         began = time.monotonic()
         wait_for("the ledger to have every packet", lambda: len(ledger_has(ledger)) == len(crowd.packets))
@@ -235,9 +212,9 @@ def rain(folder):
 
 
 def report(gateway, crowd, rows):
-    wait_for("results that are up to date", lambda: admin(gateway, "GET", f"{CAMPAIGN}/results")["claimed"] == PACKETS)
-    results = admin(gateway, "GET", f"{CAMPAIGN}/results")
-    audit = admin(gateway, "GET", f"{CAMPAIGN}/audit")
+    get = lambda what: gateway.admin_call("GET", f"{CAMPAIGN}/{what}")
+    wait_for("results that are up to date", lambda: get("results")["claimed"] == PACKETS)
+    results, audit = get("results"), get("audit")
     luckiest = sorted(rows, key=lambda row: (-row[2], row[1]))[:5]
     print("\nthe luckiest, as the ledger names them")
     for user, number, cents in luckiest:
@@ -245,12 +222,12 @@ def report(gateway, crowd, rows):
     histogram([cents for _, _, cents in rows])
     told = {(user, *packet) for user, packet in crowd.packets.items()}
     claimed = sum(packet[1] for packet in crowd.packets.values())
-    print("\nusers, ledger, results and books agree")
+    print("\nwhat users were told, the ledger, the results and the store's books agree")
     check("packets claimed", len(told), len(rows), results["claimed"], audit["confirmed"], PACKETS)
     check("cents claimed", claimed, sum(row[2] for row in rows), results["claimed_cents"], TOTAL_CENTS)
     check("the largest packet, cents", luckiest[0][2], results["luckiest"]["cents"])
     check("users who heard sold out", crowd.late, USERS - PACKETS)
-    check("each packet is who was told of it", told == set(rows), True)
+    check("the ledger names who was told", told == set(rows), True)
     check("the books balance", audit["balances"], True)
 
 

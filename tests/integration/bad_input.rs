@@ -240,7 +240,7 @@ fn management() -> Vec<Case> {
 fn packets() -> Vec<Case> {
     let campaign = |body: String| case(Method::PUT, "/v1/campaigns/never", body);
     let holds = |packets: &str| campaign(format!(r#"{{"admission":"packets","packets":{packets}}}"#));
-    let too_many = format!(r#"{{"amounts":[{}1]}}"#, "1,".repeat(525_000));
+    let too_many = format!(r#"{{"amounts":[{}1]}}"#, "1,".repeat(530_000));
     vec![
         campaign(r#"{"admission":"packets"}"#.into()).breaks("packets", "is required"),
         campaign(r#"{"admission":"packets","quota":1,"packets":{"amounts":[5]}}"#.into())
