@@ -62,6 +62,8 @@ pub struct Progress {
 pub struct Written {
     /// Entries that were not there before.
     pub fresh: u64,
+    /// Rows of claims and refunds that were added or changed: also of entries that were there, where a row was not.
+    pub rows: u64,
     /// Entries that contradict the ledger: written apart, for a person.
     pub conflicts: Vec<Conflict>,
 }

@@ -27,6 +27,7 @@ mod harness;
 mod http;
 mod layouts;
 mod ledger;
+mod ledger_drain;
 mod ledger_losses;
 mod packets;
 mod packets_closing;

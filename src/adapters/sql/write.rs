@@ -44,7 +44,8 @@ impl Writer<'_> {
             self.keep_conflict(conflict).await?;
         }
         self.move_progress(&self.batch.progress).await?;
-        Ok(Written { fresh: fresh.len() as u64, conflicts: settled.conflicts })
+        let rows = (settled.insert.len() + settled.update.len()) as u64;
+        Ok(Written { fresh: fresh.len() as u64, rows, conflicts: settled.conflicts })
     }
 
     async fn lock_shard(&mut self) -> Result<(), Fault> {

@@ -74,6 +74,15 @@ impl Entry {
     pub fn is_newer(&self, than: &Entry) -> bool {
         (self.incarnation, self.ver) > (than.incarnation, than.ver)
     }
+
+    /// Whether it is another one's equal, and has another state: one of them was not written by a pool.
+    pub fn says_otherwise(&self, than: &Entry) -> bool {
+        let state = |entry: &Entry| match &entry.subject {
+            Subject::Claim { record, .. } => Some(record.state),
+            Subject::Refund(_) => None,
+        };
+        (self.incarnation, self.ver) == (than.incarnation, than.ver) && state(self) != state(than)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

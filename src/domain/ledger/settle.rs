@@ -4,8 +4,9 @@
 //! number, turn). An entry
 //!
 //! - (a) of a claim that is not there, with a unit that is not there, is a new row;
-//! - (b) of a claim that is there with the same unit replaces it if it is newer, else changes nothing; either way the row
-//!   learns the user's name if it had none, since only grants bring it;
+//! - (b) of a claim that is there with the same unit replaces it if it is newer, or as new and of another state, as after
+//!   somebody has changed the row; else it changes nothing. Either way the row learns the user's name if it had none, since
+//!   only grants bring it;
 //! - (c) of anything else contradicts the ledger: somebody has been told something that cannot be. It is kept apart, for
 //!   a person (docs/FAULTS.md F5).
 
@@ -105,7 +106,7 @@ impl Row {
 
     fn take(&mut self, entry: &Entry) {
         let name = self.entry.user_raw().or(entry.user_raw()).map(str::to_owned);
-        let newer = entry.is_newer(&self.entry);
+        let newer = entry.is_newer(&self.entry) || entry.says_otherwise(&self.entry);
         self.changed |= newer || name.as_deref() != self.entry.user_raw();
         if newer {
             self.entry = entry.clone();
@@ -172,6 +173,19 @@ mod tests {
             assert_eq!(settled, Settled { update: vec![named.clone()], ..Settled::default() });
         }
         assert_eq!(settle(vec![named], &[grant, confirm]), Settled::default(), "known news change nothing");
+    }
+
+    #[test]
+    fn a_row_that_was_changed_is_put_right_by_its_own_news() {
+        let confirm = entry(ALICE, 1, Unit::new(1), 6, LogKind::Confirm);
+        let mut changed = confirm.clone();
+        if let Subject::Claim { record, .. } = &mut changed.subject {
+            record.state = ClaimState::Released;
+        }
+        let settled = settle(vec![changed.clone()], std::slice::from_ref(&confirm));
+        assert_eq!(settled.update, [confirm]);
+        let older = entry(ALICE, 1, Unit::new(1), 5, LogKind::Grant);
+        assert_eq!(settle(vec![changed], &[older]).update[0].ver, 6, "older news change no state");
     }
 
     #[test]

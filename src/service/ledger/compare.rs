@@ -110,7 +110,11 @@ impl Drain {
                         store: Some((record.unit, record.state)),
                         ledger: row.as_ref().and_then(standing),
                     });
-                    lacking.push(entry_of(user, record, drained.incarnation, self.clock.now().as_millisecond()));
+                    // At least as new as what stands there, so that it is replaced.
+                    let stands = row.map_or((0, 0), |row| (row.incarnation, row.ver));
+                    let (incarnation, ver) = (drained.incarnation.max(stands.0), record.ver.max(stands.1));
+                    let record = ClaimRecord { ver, ..record };
+                    lacking.push(entry_of(user, record, incarnation, self.clock.now().as_millisecond()));
                 }
             }
             cursor = page.next;
@@ -125,13 +129,13 @@ impl Drain {
         found.refunded_in_ledger += rows.refunded;
         found.refunded_in_store += refunded(pool).await?;
         if repair {
-            let (fresh, conflicts) = self.bring(&offer.campaign, pool.shard, lacking, drained).await?;
-            (found.repaired, found.conflicts) = (found.repaired + fresh, found.conflicts + conflicts);
+            let (rows, conflicts) = self.bring(&offer.campaign, pool.shard, lacking, drained).await?;
+            (found.repaired, found.conflicts) = (found.repaired + rows, found.conflicts + conflicts);
         }
         Ok(())
     }
 
-    /// Writes entries that the ledger lacks; how many it did not have, and how many contradict it.
+    /// Writes entries that the ledger lacks; how many rows that made or changed, and how many contradict it.
     pub async fn bring(
         &self,
         campaign: &CampaignId,
@@ -139,13 +143,13 @@ impl Drain {
         entries: Vec<Entry>,
         progress: Progress,
     ) -> Result<(u64, u64), ServiceError> {
-        let (mut fresh, mut conflicts) = (0, 0);
+        let (mut rows, mut conflicts) = (0, 0);
         for part in entries.chunks(PAGE) {
             let batch = LedgerBatch { campaign: campaign.clone(), shard, entries: part.to_vec(), progress };
             let written = self.ledger.write(&batch).await.map_err(ServiceError::Ledger)?;
-            (fresh, conflicts) = (fresh + written.fresh, conflicts + written.conflicts.len() as u64);
+            (rows, conflicts) = (rows + written.rows, conflicts + written.conflicts.len() as u64);
         }
-        Ok((fresh, conflicts))
+        Ok((rows, conflicts))
     }
 
     pub async fn progress_of(&self, campaign: &CampaignId, shard: u16) -> Result<Progress, ServiceError> {

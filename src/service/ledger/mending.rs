@@ -41,6 +41,9 @@ const FREEZE: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(90);
 /// Three times as long as processes take to notice.
 const TESTIMONY: Duration = Duration::from_secs(3);
+/// A lease that was let go of runs out within a millisecond.
+const LEASE_TRIES: u32 = 5;
+const LEASE_PAUSE: Duration = Duration::from_millis(10);
 /// A pool's outbox is drained for so long at most.
 const DRAIN: Duration = Duration::from_secs(30);
 
@@ -75,7 +78,13 @@ impl Mending {
         tell: Progressing<'_>,
     ) -> Result<Mended, ServiceError> {
         let me = random_name();
-        if !self.pools.lease(campaign, Duty::Mend, &me, LEASE).await? {
+        let mut tries = 0;
+        while !self.pools.lease(campaign, Duty::Mend, &me, LEASE).await? {
+            tries += 1;
+            if tries < LEASE_TRIES {
+                tokio::time::sleep(LEASE_PAUSE).await;
+                continue;
+            }
             return Err(ServiceError::Conflict("another process is putting this campaign right: wait for it".into()));
         }
         let mended = self.mend_alone(campaign, accept, tell).await;
@@ -103,9 +112,11 @@ impl Mending {
             tell("no shard is lost".to_owned());
             return Ok(Mended { record_restored, pools: Vec::new() });
         }
-        if accept == Loss::WentBack {
-            // Every process brings the ledger what it remembers.
-            tokio::time::sleep(TESTIMONY).await;
+        // Every process brings the ledger what it remembers, and whether that was all: seen by the second look.
+        tokio::time::sleep(TESTIMONY).await;
+        let lost = self.lost_pools(&offer, accept).await?;
+        if lost.is_empty() {
+            return Ok(Mended { record_restored, pools: Vec::new() });
         }
         tell(format!("{} of {} shards are lost; the others keep still", lost.len(), offer.pools.len()));
         let began = Instant::now();

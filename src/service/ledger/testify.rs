@@ -1,5 +1,5 @@
-//! Testifying: when a pool has gone back to an older state, every process brings the ledger what it remembers of the
-//! pool's last claims. Whoever mends the pool waits for that (docs/FAULTS.md A10).
+//! Testifying: when a pool has gone back to an older state, or is gone, every process brings the ledger what it remembers
+//! of the pool's last claims, and how far the pool had come. Whoever mends the pool waits for that (docs/FAULTS.md A10).
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use super::drain::Drain;
 use crate::domain::quota::marks::Floor;
+use crate::service::book::Admission;
 use crate::service::error::ServiceError;
 use crate::service::quota::offer::Offer;
 use crate::service::quota::pools::LocalPool;
 use crate::service::quota::survey::survey;
+use crate::store::documents::Phase;
+use crate::store::ledger::Progress;
 use crate::store::pools::PoolAddress;
 
 /// A process looks at the pools that it granted from about so often; whoever mends waits longer.
@@ -32,11 +35,21 @@ impl Testimony {
             }
             let survey = survey(&offer, LOOK).await;
             for (pool, reading) in offer.pools.iter().zip(&survey.pools) {
-                if matches!(reading, Err(ServiceError::PoolLost { fenced: true, .. })) {
+                let is_lost = match reading {
+                    Err(ServiceError::PoolLost { fenced, .. }) => *fenced || !self.is_removed(&offer).await,
+                    _ => false,
+                };
+                if is_lost {
                     self.bring(&offer, pool).await;
                 }
             }
         }
+    }
+
+    /// Whether pools are gone because they were removed.
+    async fn is_removed(&self, offer: &Offer) -> bool {
+        let facts = self.drain.book.campaign(&offer.campaign).await.map(|facts| facts.admission);
+        matches!(facts, Ok(Admission::Hard(hard)) if matches!(hard.phase, Phase::Removing | Phase::Removed))
     }
 
     async fn bring(&self, offer: &Offer, pool: &LocalPool) {
@@ -47,17 +60,23 @@ impl Testimony {
         let entries = recent.entries();
         let count = entries.len();
         let brought = async {
-            let progress = self.drain.progress_of(&offer.campaign, pool.shard).await?;
+            let mut progress = self.drain.progress_of(&offer.campaign, pool.shard).await?;
+            let Floor { incarnation, ver } = what.1;
+            if (incarnation, ver) > (progress.incarnation, progress.ver) {
+                // Older steps than are remembered may be missing: it is for a person to go on all the same.
+                let at_ms = self.drain.clock.now().as_millisecond();
+                progress = Progress { incarnation, ver, behind: progress.behind.max(1), at_ms };
+            }
             self.drain.bring(&offer.campaign, pool.shard, entries, progress).await
         };
         match brought.await {
-            Ok((fresh, _)) => {
+            Ok((rows, _)) => {
                 tracing::warn!(
                     campaign = offer.campaign.as_str(),
                     shard = pool.shard,
                     remembered = count,
-                    fresh,
-                    "a shard went back in time: what this process remembers of it is in the ledger"
+                    rows,
+                    "a shard went back in time or is gone: what this process remembers of it is in the ledger"
                 );
                 self.brought.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
             }

@@ -7,6 +7,7 @@
 //! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
 //! | `crowd.rs` | users, and how they arrive |
 //! | `databases.rs` | SQLite, PostgreSQL, MariaDB: databases for the ledger |
+//! | `halt.rs` | a proxy that halts PostgreSQL's client within a transaction |
 //! | `placement.rs` | nothing: says which master a user is on |
 //! | `proxies.rs` | nginx, Envoy, Traefik, as docs/GATE.md sets them up |
 //! | `shop.rs` | what stands behind them, and what it was asked |
@@ -19,6 +20,7 @@ pub mod cluster;
 pub mod crowd;
 pub mod databases;
 pub mod gateway;
+pub mod halt;
 pub mod placement;
 pub mod process;
 pub mod proxies;
