@@ -4,13 +4,17 @@ CARGO ?= cargo
 # One profile for everything: cargo compiles the dependencies once (see Cargo.toml).
 PROFILE := --release --locked
 
-.PHONY: help run test lint tools unit cluster bench micro prove fuzz deny config-docs
+.PHONY: help run demo test lint tools unit cluster bench micro prove fuzz deny config-docs
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 run: ## Start on the embedded store
 	$(CARGO) run $(PROFILE)
+
+demo: ## A rain of red packets in the terminal, from the campaign to the ledger
+	$(CARGO) build $(PROFILE)
+	@python3 scripts/demo.py
 
 test: tools lint unit ## All that CI tests, after installing what the tests need
 

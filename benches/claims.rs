@@ -5,7 +5,10 @@
 //! The plain server is hyper as bare as the other one, with the gateway's Redis client, and has an easier task: it does
 //! not wait for a replica, keeps no claim ids and serves only one node's worth of stock.
 //!
-//! `cargo bench --bench claims` measures all; words after `--` choose: `granted`, `late`, `100`, `1000`, `10000`.
+//! Packets have a plain design of their own: a list of amounts and a hash of who got which, on a Redis server by itself.
+//!
+//! `cargo bench --bench claims` measures all; words after `--` choose: `granted`, `late`, `packets`, `100`, `1000`,
+//! `10000`.
 //! `HEADCOUNT_BENCH_SECONDS` is the length of one stretch (5); a cell has six. Figures: `docs/PERFORMANCE.md`, "Claims".
 
 #[allow(dead_code, clippy::disallowed_methods, reason = "the tests use the rest")]
@@ -27,6 +30,7 @@ use harness::cluster::RedisCluster;
 use harness::crowd::FIXED_KEY;
 use harness::gateway::{Answer, Gateway};
 use harness::process::{Process, free_port};
+use harness::redis::RedisServer;
 use headcount::runtime::open_files;
 use http_body_util::{BodyExt, Full};
 use hyper::{Response, StatusCode};
@@ -41,6 +45,7 @@ const CONNECTIONS: [usize; 3] = [100, 1_000, 10_000];
 const STRETCHES: usize = 2;
 /// More units than a stretch can sell.
 const UNITS: u64 = 1_500_000;
+const PACKETS: u64 = 600_000;
 const OPEN_FILES_BESIDE: u64 = 500;
 
 /// The design of the blog posts: a set of users and a counter, checked and changed by one script.
@@ -48,6 +53,18 @@ const PLAIN: &str = "\
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 1 end \
 if tonumber(redis.call('GET', KEYS[1]) or ARGV[2]) <= 0 then return 2 end \
 redis.call('SETNX', KEYS[1], ARGV[2]) redis.call('DECR', KEYS[1]) redis.call('SADD', KEYS[2], ARGV[1]) return 0";
+
+/// The same for red packets: a list of amounts, and who has which.
+const PLAIN_PACKETS: &str = "\
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return 1 end \
+local cents = redis.call('RPOP', KEYS[1]) \
+if not cents then return 2 end \
+redis.call('HSET', KEYS[2], ARGV[1], cents) return 0";
+
+/// Fills the list of the plain design: key, packets, the most that one holds.
+const FILL: &str = "\
+math.randomseed(7) \
+for _ = 1, tonumber(ARGV[1]) do redis.call('LPUSH', KEYS[1], math.random(tonumber(ARGV[2]))) end return 0";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
@@ -63,6 +80,7 @@ fn main() {
 enum Row {
     Granted,
     Late,
+    Packets,
 }
 
 impl Row {
@@ -70,6 +88,7 @@ impl Row {
         match self {
             Row::Granted => "granted",
             Row::Late => "late",
+            Row::Packets => "packets",
         }
     }
 
@@ -77,6 +96,7 @@ impl Row {
         match self {
             Row::Granted => "claims granted, every request a new user",
             Row::Late => "claims after sold-out, every request a new user",
+            Row::Packets => "packets granted, every request a new user",
         }
     }
 
@@ -84,7 +104,16 @@ impl Row {
         match self {
             Row::Granted => UNITS,
             Row::Late => 16,
+            Row::Packets => PACKETS,
         }
+    }
+
+    fn body(self) -> Json {
+        if self == Row::Packets {
+            let packets = json!({ "total_cents": PACKETS * 100, "count": PACKETS, "max_cents": 1000 });
+            return json!({ "admission": "packets", "packets": packets, "shards": 16 });
+        }
+        json!({ "admission": "hard", "quota": self.units(), "shards": 16 })
     }
 }
 
@@ -99,19 +128,24 @@ async fn table(words: &[String]) {
     let open_files = open_files::raise().expect("a limit of open files");
     let cluster = RedisCluster::start().await;
     let gateway = Gateway::start(&[("HEADCOUNT_REDIS_URL", &cluster.url()), FIXED_KEY]).await;
-    let plain = Plain::start(&cluster).await;
+    let slot = headcount::adapters::redis::tags::slot_of_tag(b"plain");
+    let of_cluster = &cluster.nodes[cluster.owner_of(slot).expect("an owner")];
+    let alone = RedisServer::single().await;
+    let plain = Plain::start(of_cluster, PLAIN).await;
+    let plain_packets = Plain::start(&alone, PLAIN_PACKETS).await;
     println!(
         "\n| row | connections | gateway / bare | gateway / plain | gateway, plain, bare req/s | gateway p50, p99 ms | \
          plain p50, p99 ms | bare p50, p99 ms | Redis commands per claim | failed |\n|---|---|---|---|---|---|---|---|---|---|"
     );
-    for row in [Row::Granted, Row::Late].into_iter().filter(|row| chosen(row.word(), false)) {
+    for row in [Row::Granted, Row::Late, Row::Packets].into_iter().filter(|row| chosen(row.word(), false)) {
         let bare = Bare::start(&sample(&gateway, row).await).await;
+        let plain = if row == Row::Packets { &plain_packets } else { &plain };
         for connections in CONNECTIONS.into_iter().filter(|n| chosen(&n.to_string(), true)) {
             if connections as u64 + OPEN_FILES_BESIDE > open_files {
                 println!("| {} | {connections} | not measured: {open_files} open files allowed |", row.title());
                 continue;
             }
-            let cell = measure(row, (connections, seconds), &cluster, (&gateway, &plain, &bare)).await;
+            let cell = measure(row, (connections, seconds), &cluster, (&gateway, plain, &bare)).await;
             println!("{}", cell.line(row, connections));
         }
     }
@@ -119,8 +153,7 @@ async fn table(words: &[String]) {
 
 /// A campaign, sold out where the row wants it so.
 async fn prepare(gateway: &Gateway, row: Row, campaign: &str) {
-    let body = json!({ "admission": "hard", "quota": row.units(), "shards": 16 });
-    gateway.admin.put(&format!("/v1/campaigns/{campaign}"), &body).await.expect(201);
+    gateway.admin.put(&format!("/v1/campaigns/{campaign}"), &row.body()).await.expect(201);
     if row == Row::Late {
         let path = format!("/v1/campaigns/{campaign}/claims");
         let mut number = 0;
@@ -135,25 +168,29 @@ async fn sample(gateway: &Gateway, row: Row) -> Answer {
     prepare(gateway, row, row.word()).await;
     let path = format!("/v1/campaigns/{}/claims", row.word());
     let answer = gateway.public.post(&path, &json!({ "user": "user-000000000" })).await;
-    answer.expect(if row == Row::Granted { 201 } else { 409 })
+    answer.expect(if row == Row::Late { 409 } else { 201 })
 }
 
 async fn measure(
     row: Row,
     (connections, seconds): (usize, u64),
     cluster: &RedisCluster,
-    (gateway, plain, bare): (&Gateway, &Plain, &Bare),
+    (gateway, plain, bare): (&Gateway, &Plain<'_>, &Bare),
 ) -> Cell {
     let crowd = ["new".to_owned(), "user".to_owned()];
     let gated = Server { authority: &gateway.public.authority, process: &gateway.process };
+    let design = plain;
     let plain = Server { authority: &plain.authority, process: &plain.process };
     let bare = Server { authority: &bare.authority, process: &bare.process };
     let mut cell = Cell::default();
     for stretch in 0..=STRETCHES {
         let campaign = format!("{}-{connections}-{stretch}", row.word());
         prepare(gateway, row, &campaign).await;
-        let path = format!("/v1/campaigns/{campaign}/claims?{}", row.units());
         let gated_path = format!("/v1/campaigns/{campaign}/claims");
+        let path = format!("{gated_path}?{}", row.units());
+        if row == Row::Packets {
+            design.fill(&gated_path);
+        }
         // The first one opens connections and warms caches.
         let shape = if stretch == 0 { (connections.min(100), 1) } else { (connections, seconds) };
         let of_bare = wrk(&crowd, bare, &path, shape);
@@ -180,7 +217,9 @@ async fn check(gateway: &Gateway, row: Row, campaign: &str, figures: &Figures) {
     assert_eq!(audit["balances"], true, "{audit}");
     let granted = figures.answered - figures.refused;
     match row {
-        Row::Granted => assert!(confirmed >= granted && confirmed < UNITS, "{confirmed} of {granted}"),
+        Row::Granted | Row::Packets => {
+            assert!(confirmed >= granted && confirmed < row.units(), "{confirmed} of {granted}");
+        }
         Row::Late => assert_eq!(figures.refused, figures.answered, "everybody is too late"),
     }
 }
@@ -210,7 +249,7 @@ impl Cell {
         let answered: u64 = self.gateway.iter().map(|figures| figures.answered).sum();
         let of_gateway = self.gateway.iter();
         let failed: u64 = match row {
-            Row::Granted => of_gateway.map(|figures| figures.broken + figures.refused).sum(),
+            Row::Granted | Row::Packets => of_gateway.map(|figures| figures.broken + figures.refused).sum(),
             Row::Late => of_gateway.map(|figures| figures.broken).sum(),
         };
         format!(
@@ -227,28 +266,38 @@ impl Cell {
 }
 
 /// The plain server: this program again, as a process of its own.
-struct Plain {
+struct Plain<'a> {
     authority: String,
     process: Process,
+    redis: &'a RedisServer,
 }
 
-impl Plain {
-    async fn start(cluster: &RedisCluster) -> Self {
+impl<'a> Plain<'a> {
+    async fn start(redis: &'a RedisServer, script: &str) -> Self {
         let authority = format!("127.0.0.1:{}", free_port());
-        let slot = headcount::adapters::redis::tags::slot_of_tag(b"plain");
-        let node = &cluster.nodes[cluster.owner_of(slot).expect("an owner")];
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["plain", &authority, &node.port.to_string()]);
+        command.args(["plain", &authority, &redis.port.to_string(), script]);
         let process = Process::start("plain", &mut command, 40);
         harness::eventually("a plain server", async || TcpStream::connect(&authority).is_ok()).await;
-        Self { authority, process }
+        Self { authority, process, redis }
+    }
+
+    /// Lays packets out for a campaign; those of the last one go.
+    fn fill(&self, campaign: &str) {
+        self.redis.flush();
+        // In pieces: one of all would be longer than the connection waits.
+        for _ in 0..10 {
+            let count = (PACKETS / 10).to_string();
+            self.redis.command(&["EVAL", FILL, "1", &format!("{{plain}}:stock:{campaign}"), &count, "199"]);
+        }
+        self.redis.command(&["SCRIPT", "LOAD", PLAIN_PACKETS]);
     }
 }
 
-/// hyper, and one script call per request. Arguments: address, port of the Redis server that owns the keys. The campaign
-/// is the path, its stock the query.
+/// hyper, and one script call per request. Arguments: address, port of the Redis server that owns the keys, the script.
+/// The campaign is the path, its stock the query.
 async fn plain(args: &[String]) {
-    let [address, port] = args else { panic!("plain <address> <port of Redis>") };
+    let [address, port, script] = args else { panic!("plain <address> <port of Redis> <script>") };
     let address: SocketAddr = address.parse().expect("an address");
     let server = RedisAddress::new("127.0.0.1", port.parse().expect("a port"));
     let config = Config { server: ServerConfig::Centralized { server }, ..Config::default() };
@@ -256,7 +305,7 @@ async fn plain(args: &[String]) {
     let _running = client.connect();
     client.wait_for_connect().await.expect("Redis");
     let load = CustomCommand::new_static("SCRIPT", ClusterHash::FirstKey, false);
-    let digest: String = client.custom(load, vec!["LOAD", PLAIN]).await.expect("a digest");
+    let digest: String = client.custom(load, vec!["LOAD", script.as_str()]).await.expect("a digest");
     let digest = Bytes::from(digest);
     serve(address, move |request| {
         let (client, digest) = (client.clone(), digest.clone());

@@ -5,10 +5,10 @@
   ARGV[3]  1: with the number of the last parcel of each donor
 
   Reply    {status, schedule, run, sver, avail, cooling, ready_ms, held, deadline_ms, confirmed, retired, refunded,
-           operation, chunk, op_total, sent, came}: avail has the cooling units that are ready, cooling the others;
+           taken_cents, refunded_cents, operation, chunk, op_total, sent, came}: avail has the cooling units that are ready, cooling the others;
            times are -1 where there is none; sent and came are lists {shard, seq|units, ...}, {shard, seq, ...}
 ]]
-local early = enter(0)
+local early = enter(0, 'frozen')
 if early then
   return early
 end
@@ -34,4 +34,4 @@ if state.sent > 0 or ARGV[3] == '1' then
 end
 return answer('ok', state.status, state.schedule, state.run, state.sver, state.avail + ready, state.cooling - ready,
   time_of(COOLING, ready), state.held, time_of(DEADLINES, 0), state.confirmed, state.retired, state.refunded,
-  state.operation, state.chunk, state.op_total, sent, came)
+  state.taken_cents, state.refunded_cents, state.operation, state.chunk, state.op_total, sent, came)

@@ -22,7 +22,8 @@ local how = 'credited'
 if last then
   local last_seq, last_digest = string.match(last, '^(%d+)|(%x+)$')
   last_seq = tonumber(last_seq)
-  if last_seq == seq and last_digest ~= digest then
+  -- What came before a pool was mended is known by its number only.
+  if last_seq == seq and #last_digest == #digest and last_digest ~= digest then
     return answer('ok', 'conflict', {})
   elseif last_seq >= seq then
     how = 'known'

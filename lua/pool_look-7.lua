@@ -6,7 +6,7 @@
 
   Reply    the record, or nothing. Writes a touch: what it saw may not be replicated yet (docs/FAULTS.md A1).
 ]]
-local early = enter(0)
+local early = enter(0, 'frozen')
 if early then
   return early
 end

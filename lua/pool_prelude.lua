@@ -3,12 +3,13 @@
   tests/integration/contract/pools.rs compares them.
 
   KEYS[1]  state: hash of the fields below; o:<home> = seq|units on their way there, i:<donor> = seq|SHA-1 of the
-           units that came in last
+           units that came in last (any other digest: nobody knows their SHA-1)
   KEYS[2]  pool: list of units, the next one first
   KEYS[3]  claims: hash, user key -> claim record
   KEYS[4]  deadlines: sorted set of users who hold a unit, score = when the hold expires
   KEYS[5]  cooling: sorted set of units, score = when they may be claimed
-  KEYS[6]  log: stream, the outbox; v = version, k = kind, u = user key, w = the user as sent (grants), r = record or unit
+  KEYS[6]  log: stream, the outbox; i = incarnation, v = version, k = kind, u = user key, w = the user as sent (grants),
+           r = record or unit, t = when it was said, in milliseconds (copies, outbox_rename-2.lua)
   KEYS[7]  retired: list of units, the first one comes back first
   ARGV[1]  floor: incarnation that the caller knows
   ARGV[2]  floor: version that the caller knows to be replicated
@@ -17,7 +18,10 @@
            absent     there is no such pool
            fenced     it has lost something
            admitting  its server is a new one, and hears floors for a second
+           frozen     another pool is put right; this one keeps still until then
            ok         the step was taken; what follows is the step's own
+
+  Units are written number#turn, packets number#turn:cents.
 
   All seven keys are there from the first step to the last, each with a placeholder _ where it would be empty (in lists
   at the right end, in sorted sets behind every real score): while a slot moves, a script that names an absent key gets
@@ -40,7 +44,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local NUMBERS = {
   'fenced', 'seen', 'admitting', 'incarnation', 'ver', 'sver', 'seq', 'hold', 'interval', 'schedule', 'opens', 'closes',
   'paused', 'avail', 'cooling', 'held', 'confirmed', 'retired', 'refunded', 'sent', 'operation', 'chunk', 'op_chunk',
-  'op_total',
+  'op_total', 'taken_cents', 'refunded_cents', 'frozen', 'mender', 'mended',
 }
 local state, before = {}, {}
 
@@ -66,7 +70,8 @@ local function answer(how, ...)
 end
 
 -- Reads the state and lets the step pass, or returns what it must answer. size: users or units the step names.
-local function enter(size)
+-- passes: 'frozen' for steps that look, which a frozen pool serves; 'fenced' for those that mend, which each pool serves.
+local function enter(size, passes)
   if size > MOST then
     return redis.error_reply('ERR a step of more than ' .. MOST .. ' users or units')
   end
@@ -76,7 +81,8 @@ local function enter(size)
   end
   state.status, state.run = values[1], values[2]
   for place, name in ipairs(NUMBERS) do
-    state[name] = tonumber(values[place + 2])
+    -- An older pool lacks some.
+    state[name] = tonumber(values[place + 2] or 0)
   end
   for name, value in pairs(state) do
     before[name] = value
@@ -97,10 +103,36 @@ local function enter(size)
   if state.seen > state.ver then
     state.fenced = 1
   end
-  if state.fenced == 1 then
+  if passes == 'fenced' then
+    return nil
+  elseif state.fenced == 1 then
     return answer('fenced')
+  elseif now_ms < state.frozen and passes ~= 'frozen' then
+    return answer('frozen')
   end
   return nil
+end
+
+-- Begins the keys of a pool without units. hold, interval and the schedule are arguments from a place on. A log that is
+-- there stays, with its group.
+local function make(first)
+  state, before = { status = 'open', run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') }, {}
+  for _, name in ipairs(NUMBERS) do
+    state[name] = 0
+  end
+  state.incarnation, state.ver, state.sver = 1, 1, 1
+  for place, name in ipairs({ 'hold', 'interval', 'schedule', 'opens', 'closes', 'paused' }) do
+    state[name] = tonumber(ARGV[first + place - 1])
+  end
+  -- A value this long makes the hash a table; a short one would be a list, searched from its start for each field.
+  redis.call('HSET', STATE, 'touch', 0, 'about', 'a pool of headcount: units of a campaign and who has them; see lua/pool_prelude.lua')
+  redis.call('RPUSH', POOL, PLACEHOLDER)
+  redis.call('HSET', CLAIMS, PLACEHOLDER, PLACEHOLDER)
+  redis.call('ZADD', DEADLINES, '9000000000000000', PLACEHOLDER)
+  redis.call('ZADD', COOLING, '9000000000000000', PLACEHOLDER)
+  -- The drain's group, so that the stream is there while it is empty. An error: it has the group.
+  redis.pcall('XGROUP', 'CREATE', LOG, 'ledger', '0', 'MKSTREAM')
+  redis.call('RPUSH', RETIRED, PLACEHOLDER)
 end
 
 -- Something changed; stock: units may have appeared or vanished.
@@ -116,7 +148,7 @@ local function is_over()
 end
 
 local function log(...)
-  redis.call('XADD', LOG, '*', 'v', text(state.ver), 'k', ...)
+  redis.call('XADD', LOG, '*', 'i', text(state.incarnation), 'v', text(state.ver), 'k', ...)
 end
 
 -- Adds units at the end of a list, before its placeholder.
@@ -158,10 +190,15 @@ local function cool(units)
   state.cooling = state.cooling + #units
 end
 
+-- What a unit holds: 0, if it is no packet.
+local function cents(unit)
+  return tonumber(string.match(unit, ':(%d+)$') or 0)
+end
+
 -- Units that will never be claimed.
 local function refund(units)
   for _, unit in ipairs(units) do
-    state.refunded = state.refunded + 1
+    state.refunded, state.refunded_cents = state.refunded + 1, state.refunded_cents + cents(unit)
     log('refund', 'r', unit)
   end
 end
@@ -198,12 +235,13 @@ local function finish_claim(user, claim, letter, kind)
   else
     state.confirmed = state.confirmed - 1
   end
+  state.taken_cents = state.taken_cents - cents(claim.unit)
   claim.state, claim.ver = letter, text(state.ver)
   local record = written(claim)
   redis.call('HSET', CLAIMS, user, record)
   log(kind, 'u', user, 'r', record)
-  local number, turn = string.match(claim.unit, '^(%d+)#(%d+)$')
-  local unit = number .. '#' .. text(turn + 1)
+  local number, turn, rest = string.match(claim.unit, '^(%d+)#(%d+)(.*)$')
+  local unit = number .. '#' .. text(turn + 1) .. rest
   if is_over() then
     changed(false)
     refund({ unit })
@@ -259,6 +297,7 @@ local function serve(wishes, records)
     else
       state.confirmed = state.confirmed + 1
     end
+    state.taken_cents = state.taken_cents + cents(unit)
     log('grant', 'u', wish.user, 'w', wish.raw, 'r', record)
     served[wish.user] = record
   end

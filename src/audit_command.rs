@@ -2,44 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper::{Request, StatusCode, Uri, header};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
-/// A gateway that does not take the connection by then is not there.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// An audit reads every claim of the campaign, up to ten million of them.
-const TIMEOUT: Duration = Duration::from_secs(300);
-/// Ten million claims in which every other unit is held would be 90 MB of ranges.
-const BYTES_MAX: usize = 256 << 20;
-/// What is encoded in an id; signs that cannot be mistaken stay, for people who read logs.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+use crate::ask::{NoAnswer, Question};
+
 /// Ranges and duplicates that are printed; a screen's worth.
 const SHOWN_MAX: usize = 40;
-
-/// What is asked of whom.
-pub struct Question {
-    /// The admin listener: `http://127.0.0.1:9090`.
-    pub url: String,
-    /// The value of the `Authorization` header.
-    pub bearer: Option<String>,
-    pub campaign: String,
-}
-
-/// Why there are no books; each a sentence that says what to do, but for what only the caller knows.
-#[derive(Debug, PartialEq, Eq)]
-pub enum NoBooks {
-    Unauthorized,
-    Unreachable(String),
-    Other(String),
-}
 
 /// The answer of `GET /v1/campaigns/{id}/audit`; fields that this version does not know are ignored.
 #[derive(Clone, Debug, Deserialize)]
@@ -79,73 +48,12 @@ struct Shard {
     replicas: u32,
 }
 
-/// The part of a problem that is for people.
-#[derive(Deserialize)]
-struct Problem {
-    title: String,
-    #[serde(default)]
-    detail: String,
-}
-
 /// Asks, and waits for the answer.
-pub fn ask(question: &Question) -> Result<Books, NoBooks> {
-    let threads = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let threads = threads.map_err(|error| NoBooks::Other(format!("cannot start: {error}")))?;
-    threads.block_on(fetch(question))
-}
-
-async fn fetch(question: &Question) -> Result<Books, NoBooks> {
-    let uri = uri(question)?;
-    let mut request = Request::get(uri).header(header::ACCEPT, "application/json");
-    if let Some(bearer) = &question.bearer {
-        request = request.header(header::AUTHORIZATION, bearer);
-    }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| NoBooks::Other(error.to_string()))?;
-    let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let client = Client::builder(TokioExecutor::new()).build(connector);
-    let answer = async {
-        let answer = client.request(request).await.map_err(|error| unreachable(question, &error))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), BYTES_MAX).collect().await;
-        let body = body.map_err(|error| unreachable(question, error.as_ref()))?;
-        read(question, status, &body.to_bytes())
-    };
-    let late = NoBooks::Other(format!("{} did not answer within {} s; try again", question.url, TIMEOUT.as_secs()));
-    tokio::time::timeout(TIMEOUT, answer).await.unwrap_or(Err(late))
-}
-
-fn uri(question: &Question) -> Result<Uri, NoBooks> {
-    let Question { url, campaign, .. } = question;
-    if !url.starts_with("http://") {
-        let rule = "must begin with http://, for the admin listener speaks plain HTTP";
-        return Err(NoBooks::Other(format!("--url {url:?} {rule}")));
-    }
-    let campaign = utf8_percent_encode(campaign, SEGMENT);
-    let text = format!("{}/v1/campaigns/{campaign}/audit", url.trim_end_matches('/'));
-    text.parse().map_err(|error| NoBooks::Other(format!("--url {url:?} cannot be used: {error}")))
-}
-
-/// The innermost reason: "connection refused" says more than "client error".
-fn unreachable(question: &Question, error: &(dyn std::error::Error + 'static)) -> NoBooks {
-    let innermost = std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error);
-    NoBooks::Unreachable(format!("{} cannot be asked: {innermost}", question.url))
-}
-
-fn read(question: &Question, status: StatusCode, body: &[u8]) -> Result<Books, NoBooks> {
-    let url = &question.url;
-    if status == StatusCode::OK {
-        let strange =
-            |error| NoBooks::Other(format!("{url} sent no books: {error}; is it a gateway's admin listener?"));
-        return serde_json::from_slice(body).map_err(strange);
-    }
-    if status == StatusCode::UNAUTHORIZED {
-        return Err(NoBooks::Unauthorized);
-    }
-    Err(NoBooks::Other(match serde_json::from_slice::<Problem>(body) {
-        Ok(problem) => format!("{}: {}: {}", question.campaign, problem.title, problem.detail),
-        Err(_) => format!("{url} answers {status}, as no admin listener does; check --url"),
-    }))
+pub fn ask(question: &Question) -> Result<Books, NoAnswer> {
+    let body = question.whole("audit")?;
+    let strange =
+        |error| NoAnswer::Other(format!("{} sent no books: {error}; is it a gateway's admin listener?", question.url));
+    serde_json::from_slice(&body).map_err(strange)
 }
 
 impl Display for Books {
@@ -344,16 +252,5 @@ sale balances: every unit is in one place, and nobody's unit is anybody else's.
         let text = many.to_string();
         let line = text.lines().find(|line| line.starts_with("granted")).unwrap();
         assert!(line.starts_with("granted     2000 units: 0-1, 3-4, ") && line.ends_with(" and 960 more"), "{line}");
-    }
-
-    #[test]
-    fn ids_are_encoded_and_only_plain_http_is_spoken() {
-        let asked = |url: &str, campaign: &str| {
-            uri(&Question { url: url.into(), bearer: None, campaign: campaign.into() }).map(|uri| uri.to_string())
-        };
-        let path = "http://localhost:9090/v1/campaigns/a%2Fb%3F%E5%8F%8C-1/audit";
-        assert_eq!(asked("http://localhost:9090/", "a/b?双-1").unwrap(), path);
-        assert!(asked("https://localhost:9090", "a").is_err());
-        assert!(asked("http://", "a").is_err());
     }
 }

@@ -7,10 +7,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::api::state::AdminToken;
-use crate::audit_command::{self, NoBooks, Question};
+use crate::ask::{NoAnswer, Question};
+use crate::audit_command;
 use crate::config::environment::Environment;
 use crate::config::variable::{Effective, Shown, Variable};
-use crate::config::{Config, Loaded, VARIABLES, load};
+use crate::config::variables::VARIABLES;
+use crate::config::{Config, Loaded, load};
+use crate::reconcile_command::{self, Wanted};
 
 /// Headcount: how many different people came, and how many places are left.
 ///
@@ -43,6 +46,26 @@ enum Command {
         #[arg(long)]
         url: Option<String>,
     },
+    /// Compare a campaign's store with its ledger, unit by unit, and print every difference
+    ///
+    /// Asks the admin listener of a running gateway that has the ledger, as audit does. Exit code 0: they agree, or were
+    /// made to; 1: they differ, or it cannot be had.
+    Reconcile {
+        /// The campaign's id, as it was created
+        campaign: String,
+        /// Bring the ledger what only the store has
+        #[arg(long, conflicts_with = "from_ledger")]
+        repair: bool,
+        /// Rebuild what the store has lost, so that nobody gets a second unit
+        #[arg(long)]
+        from_ledger: bool,
+        /// Rebuild although the ledger may lack the last claims: their units may be sold again
+        #[arg(long, requires = "from_ledger")]
+        accept_loss: bool,
+        /// The admin listener, http://host:port [default: HEADCOUNT_ADMIN_LISTEN on this machine]
+        #[arg(long)]
+        url: Option<String>,
+    },
 }
 
 /// Runs what the command line asks for; `serve` is called with the settings when that is to serve.
@@ -71,33 +94,50 @@ pub fn run(cli: Cli, environment: &Environment, serve: impl FnOnce(Config) -> Ex
             ExitCode::SUCCESS
         }
         Some(Command::Check) => check(&loaded),
-        Some(Command::Audit { campaign, url }) => audit(&loaded.config, campaign, url),
+        Some(Command::Audit { campaign, url }) => audit(&question(&loaded.config, campaign, url)),
+        Some(Command::Reconcile { campaign, repair, from_ledger, accept_loss, url }) => {
+            reconcile(&question(&loaded.config, campaign, url), Wanted { repair, from_ledger, accept_loss })
+        }
     }
 }
 
-fn audit(config: &Config, campaign: String, url: Option<String>) -> ExitCode {
+fn question(config: &Config, campaign: String, url: Option<String>) -> Question {
     let url = url.unwrap_or_else(|| format!("http://{}", reachable(config.admin_listen)));
-    let bearer = config.api.admin_token.as_ref().map(AdminToken::bearer);
-    match audit_command::ask(&Question { url, bearer, campaign }) {
+    Question { url, bearer: config.api.admin_token.as_ref().map(AdminToken::bearer), campaign }
+}
+
+fn audit(question: &Question) -> ExitCode {
+    match audit_command::ask(question) {
         Ok(books) => {
             print!("{books}");
             books.exit_code()
         }
-        Err(NoBooks::Unauthorized) => {
-            eprintln!("headcount: the gateway wants its admin token: set HEADCOUNT_ADMIN_TOKEN to it and try again");
-            ExitCode::FAILURE
-        }
-        Err(NoBooks::Unreachable(reason)) => {
-            eprintln!(
-                "headcount: {reason}; is a gateway running, and is this its HEADCOUNT_ADMIN_LISTEN? Else give --url"
-            );
-            ExitCode::FAILURE
-        }
-        Err(NoBooks::Other(reason)) => {
-            eprintln!("headcount: {reason}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(error),
     }
+}
+
+fn reconcile(question: &Question, wanted: Wanted) -> ExitCode {
+    match reconcile_command::ask(question, wanted, |progress| eprintln!("{progress} …")) {
+        Ok(report) => {
+            print!("{report}");
+            report.exit_code()
+        }
+        Err(error) => failed(error),
+    }
+}
+
+fn failed(error: NoAnswer) -> ExitCode {
+    eprintln!(
+        "headcount: {}",
+        match error {
+            NoAnswer::Unauthorized =>
+                "the gateway wants its admin token: set HEADCOUNT_ADMIN_TOKEN to it and try again".to_owned(),
+            NoAnswer::Unreachable(reason) =>
+                format!("{reason}; is a gateway running, and is this its HEADCOUNT_ADMIN_LISTEN? Else give --url"),
+            NoAnswer::Other(reason) => reason,
+        }
+    );
+    ExitCode::FAILURE
 }
 
 /// Where a listener on this machine is reached: one on all addresses has none of its own.

@@ -5,12 +5,15 @@
 pub mod adapters;
 pub mod api;
 pub mod app;
+pub mod ask;
 pub mod audit_command;
 pub mod cli;
 pub mod config;
 pub mod domain;
+pub mod exact;
 pub mod jobs;
 pub mod local;
+pub mod reconcile_command;
 pub mod runtime;
 pub mod service;
 pub mod store;

@@ -2,3 +2,4 @@
 
 pub mod embedded;
 pub mod redis;
+pub mod sql;

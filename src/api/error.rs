@@ -27,10 +27,12 @@ impl From<ServiceError> for Problem {
             ServiceError::NoClaim
             | ServiceError::NotKeptBySoft
             | ServiceError::NotSoft
+            | ServiceError::NotPackets
             | ServiceError::Preparing
             | ServiceError::StockOnItsWay
             | ServiceError::Unconfirmed(_)
             | ServiceError::PoolAdmitting
+            | ServiceError::PoolFrozen
             | ServiceError::PoolLost { .. } => of_claims(&error),
             ServiceError::Conflict(what) => Problem::new(Kind::Conflict, what),
             ServiceError::VersionMismatch { present } => Problem::field_with_detail(
@@ -62,6 +64,19 @@ impl From<ServiceError> for Problem {
                 "This process has given out its share of the places that the last reading showed; ask again.",
             )
             .retry_after_s(wait_ms.div_ceil(1000).max(1)),
+            ServiceError::Ledger(cause) => Problem::new(
+                Kind::LedgerUnavailable,
+                format!(
+                    "The ledger's database does not answer ({}). A campaign opens by itself once it does; \
+                     ask again.",
+                    word(&cause)
+                ),
+            )
+            .retry_after_s(STORE_RETRY_S),
+            ServiceError::NoLedger => Problem::new(
+                Kind::NoLedger,
+                "Give the process a database for the ledger (docs/LEDGER.md), and start it again.",
+            ),
             ServiceError::OtherHashKey { mine, theirs } => other_hash_key(&mine, &theirs),
             ServiceError::Refused(cause) => refused(&cause),
         }
@@ -80,6 +95,7 @@ fn of_claims(error: &ServiceError) -> Problem {
             "A soft campaign counts claimants without keeping who they are; use admission `hard` where claims are \
              looked up.",
         ),
+        ServiceError::NotPackets => Problem::new(Kind::Conflict, "The campaign's units are no packets."),
         ServiceError::NotSoft => Problem::new(Kind::Conflict, "The campaign is not a soft one."),
         ServiceError::Preparing => {
             let detail = "Its stock is being laid out; claim again in a moment.";
@@ -99,6 +115,11 @@ fn of_claims(error: &ServiceError) -> Problem {
         ServiceError::PoolAdmitting => Problem::new(
             Kind::ShardAdmitting,
             "Another server has taken this part over and serves in a second; nothing was consumed.",
+        )
+        .retry_after_s(jittered_s()),
+        ServiceError::PoolFrozen => Problem::new(
+            Kind::ShardMending,
+            "A part of the campaign is being put right, and all of it keeps still for some seconds; nothing was consumed.",
         )
         .retry_after_s(jittered_s()),
         ServiceError::PoolLost { shard, fenced } => pool_lost(*shard, *fenced),

@@ -5,8 +5,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::error::Category;
 
 use super::problem::{Kind, Problem};
@@ -45,9 +47,31 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// An object inside a body, and nothing but an object: serde's derived structs also take arrays, field by field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<T, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
 /// Reads one JSON object, all of the input.
 pub fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
-    // Serde's derived structs also take arrays, field by field; nobody who sends one means that.
+    // As for `Object`: nobody who sends an array means a struct.
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => serde_json::from_slice(bytes).map_err(|_| explain::<T>(bytes)),
         Some(_) if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok() => {
@@ -121,6 +145,7 @@ fn within_or_body(path: &str) -> String {
 fn in_words(expected: &str) -> &str {
     match expected {
         "u64" | "u32" => "a whole number, 0 or more",
+        "i64" => "a whole number",
         "a boolean" => "true or false",
         "a sequence" => "a list",
         _ if expected.starts_with("struct ") => "a JSON object",

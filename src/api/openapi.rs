@@ -10,7 +10,7 @@ use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use super::admin::{campaigns, claims as books, events};
+use super::admin::{campaigns, claims as books, events, ledger, packets};
 use super::ops;
 use super::problem::Problem;
 use super::public::{claims, counts, gate, remaining, single, visits};
@@ -46,6 +46,10 @@ use super::state::AppState;
         books::audit,
         books::list,
         books::void,
+        packets::add,
+        packets::results,
+        ledger::reconcile,
+        ledger::erase,
         events::list,
         events::get,
         events::put,
@@ -72,7 +76,10 @@ pub async fn openapi(_: Arc<AppState>, _: Request) -> Result<Response, Problem> 
 
 /// Calls that answer as another one does: the form without an id in the path, or another method.
 /// (method, path, method of the other, path of the other)
-const SECOND_FORMS: [(&str, &str, &str, &str); 18] = [
+const SECOND_FORMS: [(&str, &str, &str, &str); 21] = [
+    ("POST", "/v1/campaign/reconcile", "POST", "/v1/campaigns/{campaign}/reconcile"),
+    ("POST", "/v1/campaign/packets", "POST", "/v1/campaigns/{campaign}/packets"),
+    ("GET", "/v1/campaign/results", "GET", "/v1/campaigns/{campaign}/results"),
     ("GET", "/v1/count", "GET", "/v1/events/{event}/count"),
     ("POST", "/v1/claims", "POST", "/v1/campaigns/{campaign}/claims"),
     ("POST", "/v1/claims/lookup", "POST", "/v1/campaigns/{campaign}/claims/lookup"),

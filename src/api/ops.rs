@@ -24,6 +24,8 @@ pub struct ReadinessAnswer {
     pub draining: bool,
     /// Where the store is.
     pub store: String,
+    /// Where the ledger is, or that there is none.
+    pub ledger: String,
     pub nodes: Vec<NodeAnswer>,
     /// Settings of the store under which something promised can be lost.
     pub warnings: Vec<String>,
@@ -87,6 +89,7 @@ fn verbose(app: &AppState) -> ReadinessAnswer {
         contacted: app.readiness.is_contacted(),
         draining: app.readiness.is_draining(),
         store: app.readiness.store().to_owned(),
+        ledger: app.readiness.ledger().to_owned(),
         nodes: health.nodes.into_iter().map(node).collect(),
         warnings: health.warnings,
     }

@@ -38,6 +38,9 @@ pub enum Kind {
     ClaimPending,
     CampaignPreparing,
     ShardAdmitting,
+    ShardMending,
+    LedgerUnavailable,
+    NoLedger,
     ShardLost,
     BufferFull,
     NoReading,
@@ -51,7 +54,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 36] = [
+    pub const ALL: [Kind; 39] = [
         Kind::Malformed,
         Kind::InvalidField,
         Kind::NotInThisVersion,
@@ -78,6 +81,9 @@ impl Kind {
         Kind::ClaimPending,
         Kind::CampaignPreparing,
         Kind::ShardAdmitting,
+        Kind::ShardMending,
+        Kind::LedgerUnavailable,
+        Kind::NoLedger,
         Kind::ShardLost,
         Kind::BufferFull,
         Kind::NoReading,
@@ -126,6 +132,13 @@ impl Kind {
             Kind::ClaimPending => ("/problems/claim-pending", S::SERVICE_UNAVAILABLE, "No answer in time"),
             Kind::CampaignPreparing => {
                 ("/problems/campaign-preparing", S::SERVICE_UNAVAILABLE, "The campaign is being prepared")
+            }
+            Kind::LedgerUnavailable => {
+                ("/problems/ledger-unavailable", S::SERVICE_UNAVAILABLE, "The ledger does not answer")
+            }
+            Kind::NoLedger => ("/problems/no-ledger", S::CONFLICT, "There is no ledger"),
+            Kind::ShardMending => {
+                ("/problems/shard-mending", S::SERVICE_UNAVAILABLE, "A part of the campaign is being put right")
             }
             Kind::ShardAdmitting => {
                 ("/problems/shard-admitting", S::SERVICE_UNAVAILABLE, "A part of the campaign has just moved")

@@ -14,11 +14,13 @@ pub struct Readiness {
     contacted: AtomicBool,
     draining: AtomicBool,
     store: Arc<dyn Deployment>,
+    ledger: Option<String>,
 }
 
 impl Readiness {
-    pub fn new(store: Arc<dyn Deployment>) -> Self {
-        Self { contacted: AtomicBool::new(false), draining: AtomicBool::new(false), store }
+    /// `ledger`: where it is, without secrets; None: there is none.
+    pub fn new(store: Arc<dyn Deployment>, ledger: Option<String>) -> Self {
+        Self { contacted: AtomicBool::new(false), draining: AtomicBool::new(false), store, ledger }
     }
 
     /// The store was reached: latches.
@@ -46,6 +48,11 @@ impl Readiness {
     /// What the last calls to the store showed; asks nothing.
     pub fn health(&self) -> Health {
         self.store.health()
+    }
+
+    /// Where the ledger is, if there is one.
+    pub fn ledger(&self) -> &str {
+        self.ledger.as_deref().unwrap_or("none: news of hard campaigns stay in the store")
     }
 
     /// Where the store is, without secrets.

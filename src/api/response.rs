@@ -12,12 +12,10 @@ use utoipa::ToSchema;
 use super::problem::{Problem, ProblemBody};
 use crate::service::claim::Remaining;
 use crate::service::error::ServiceError;
-use crate::service::manage::campaigns::{AdmissionView, CampaignView, OnStale};
 use crate::service::manage::events::EventView;
 use crate::service::quota::claims::Claim;
 use crate::service::report::Count;
 use crate::service::visit::Taken;
-use crate::store::documents::Phase;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -210,6 +208,10 @@ pub struct ClaimAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = 17)]
     pub unit: Option<u64>,
+    /// What the packet holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = 188)]
+    pub cents: Option<i64>,
     #[schema(value_type = String, format = DateTime)]
     pub claimed_at: Timestamp,
     /// When the hold expires.
@@ -236,6 +238,7 @@ impl<'a> ClaimAnswer<'a> {
             outcome: None,
             state: Some(record.state.as_str()),
             unit: Some(record.unit.number),
+            cents: record.unit.cents,
             claimed_at: at(record.claimed_ms),
             deadline: (record.deadline_ms > 0).then(|| at(record.deadline_ms)),
             remaining: None,
@@ -292,68 +295,6 @@ impl<'a> From<&'a Remaining> for RemainingAnswer<'a> {
             stale: left.stale,
             partial: left.partial,
             sold_out: left.sold_out,
-        }
-    }
-}
-
-/// A campaign as it stands.
-#[derive(Serialize, ToSchema)]
-pub struct CampaignAnswer {
-    campaign: String,
-    #[schema(example = "soft")]
-    admission: &'static str,
-    #[schema(example = "open")]
-    state: &'static str,
-    #[schema(example = 10000)]
-    quota: u64,
-    /// Of a hard campaign: the quota it is on its way to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quota_target: Option<u64>,
-    #[schema(value_type = String, format = DateTime)]
-    opens_at: Timestamp,
-    #[schema(value_type = Option<String>, format = DateTime)]
-    closes_at: Option<Timestamp>,
-    #[schema(example = 16)]
-    shards: u16,
-    /// Of a soft campaign: `refuse` or `admit`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    on_stale: Option<&'static str>,
-    /// Of a hard campaign: how long a claim is held before it must be confirmed; 0: it is confirmed at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hold_s: Option<u64>,
-    /// Of a hard campaign: `filling`, `ready`, `closing`, `closed`, `removing`, `removed`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "ready")]
-    phase: Option<Phase>,
-    paused: bool,
-    #[schema(value_type = String, format = DateTime)]
-    created_at: Timestamp,
-    /// Rises with each change; the ETag.
-    version: u64,
-}
-
-impl From<CampaignView> for CampaignAnswer {
-    fn from(view: CampaignView) -> Self {
-        let (admission, on_stale, hard) = match view.admission {
-            AdmissionView::Soft { on_stale: OnStale::Refuse } => ("soft", Some("refuse"), None),
-            AdmissionView::Soft { on_stale: OnStale::Admit } => ("soft", Some("admit"), None),
-            AdmissionView::Hard { hold_s, phase, quota_target } => ("hard", None, Some((hold_s, phase, quota_target))),
-        };
-        Self {
-            campaign: view.campaign.as_str().to_owned(),
-            admission,
-            state: view.state.as_str(),
-            quota: view.quota,
-            quota_target: hard.map(|(_, _, target)| target),
-            opens_at: view.opens_at,
-            closes_at: view.closes_at,
-            shards: view.shards.count(),
-            on_stale,
-            hold_s: hard.map(|(hold_s, _, _)| hold_s),
-            phase: hard.map(|(_, phase, _)| phase),
-            paused: view.paused,
-            created_at: view.created_at,
-            version: view.version,
         }
     }
 }

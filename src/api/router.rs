@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use super::admin::{campaigns, claims as books, events};
+use super::admin::{campaigns, claims as books, events, ledger, packets};
 use super::public::{claims, counts, gate, remaining, single, visits};
 use super::routes::Routes;
 use super::state::AppState;
@@ -71,6 +71,8 @@ pub fn admin_routes() -> Routes {
         .get("/v1/campaigns/{campaign}/audit", books::audit)
         .get("/v1/campaigns/{campaign}/claims", books::list)
         .post("/v1/campaigns/{campaign}/claims/{claim_id}/void", books::void)
+        .post("/v1/campaigns/{campaign}/packets", packets::add)
+        .get("/v1/campaigns/{campaign}/results", packets::results)
         .get("/v1/campaign", campaigns::get)
         .put("/v1/campaign", campaigns::put)
         .patch("/v1/campaign", campaigns::patch)
@@ -78,7 +80,12 @@ pub fn admin_routes() -> Routes {
         .post("/v1/campaign/close", campaigns::close)
         .get("/v1/campaign/audit", books::audit)
         .get("/v1/campaign/claims", books::list)
+        .post("/v1/campaign/packets", packets::add)
+        .get("/v1/campaign/results", packets::results)
         .post("/v1/claim/void", books::void)
+        .post("/v1/campaigns/{campaign}/reconcile", ledger::reconcile)
+        .post("/v1/campaign/reconcile", ledger::reconcile)
+        .post("/v1/users/erase", ledger::erase)
         // Events
         .get("/v1/events", events::list)
         .get("/v1/events/{event}", events::get)

@@ -8,7 +8,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::readiness::Readiness;
 use crate::runtime::clock::Clock;
+use crate::runtime::tasks::Tasks;
 use crate::service::claim::Claims;
+use crate::service::ledger::erase::Erase;
+use crate::service::ledger::reconcile::Reconcile;
 use crate::service::manage::campaigns::Campaigns;
 use crate::service::manage::events::Events;
 use crate::service::quota::claims::HardClaims;
@@ -24,9 +27,13 @@ pub struct AppState {
     pub hard: Arc<HardClaims>,
     pub events: Arc<Events>,
     pub campaigns: Arc<Campaigns>,
+    /// None: there is no ledger.
+    pub reconcile: Option<Arc<Reconcile>>,
+    pub erase: Arc<Erase>,
     pub readiness: Arc<Readiness>,
     pub metrics: PrometheusHandle,
     pub clock: Clock,
+    pub tasks: Tasks,
     pub config: ApiConfig,
 }
 

@@ -10,6 +10,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::adapters::redis::replicas::ClaimReplicas;
+use crate::domain::period::Retention;
 use crate::domain::ring::Shards;
 
 pub fn number(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
@@ -109,4 +110,10 @@ pub fn log_filter(text: &str) -> Result<String, String> {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(format!("must be levels like info or headcount=debug,warn: {error}")),
     }
+}
+
+pub fn retention(text: &str) -> Result<Retention, String> {
+    let days = number(text, 1..=u64::from(Retention::DAYS_MAX))?;
+    // Within the bounds that were just checked.
+    Ok(Retention::days(days as u32).unwrap_or(Retention::DEFAULT))
 }

@@ -5,6 +5,8 @@ pub mod counter;
 pub mod element;
 pub mod estimate;
 pub mod id;
+pub mod ledger;
+pub mod packets;
 pub mod period;
 pub mod quota;
 pub mod ring;

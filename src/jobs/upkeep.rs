@@ -1,117 +1,131 @@
 //! Upkeep of hard campaigns: overdue holds expire, stuck parcels arrive, operations go on.
-//!
-//! Every process looks at the list of campaigns now and then, and takes a lease on each that needs something; whoever
-//! has it does the work. A process that dies leaves its lease to run out.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use super::rounds::{CampaignDuty, DutyFuture, IDLE};
 use crate::domain::id::CampaignId;
-use crate::runtime::random::random_name;
 use crate::service::error::ServiceError;
+use crate::service::ledger::lost::{Loss, Mending};
 use crate::service::quota::upkeep::Upkeep;
-use crate::store::pools::Pools;
-use crate::store::records::{RecordKind, Records};
+use crate::store::pools::Duty;
 
 /// A hold expires at most about this late.
 const ROUND: Duration = Duration::from_millis(250);
-/// A process that died is replaced after this.
 const LEASE: Duration = Duration::from_secs(2);
-/// Campaigns that only other processes sell are noticed this late; they look after them meanwhile.
-const LIST_EVERY: Duration = Duration::from_secs(5);
-/// A campaign with nothing to do is looked at again after this.
-const IDLE: Duration = Duration::from_secs(5);
-/// Campaigns tended at once.
-const AT_ONCE: usize = 8;
-const PAGE: usize = 1000;
+/// Between two tries to put a campaign right, and between two lines of the log about it.
+const MEND_AGAIN: Duration = Duration::from_secs(5);
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-pub struct UpkeepJob {
+pub struct UpkeepDuty {
     pub upkeep: Upkeep,
-    pub records: Arc<dyn Records>,
-    pub pools: Arc<dyn Pools>,
+    /// None: there is no ledger that lost pools could be rebuilt from.
+    pub mending: Option<Arc<Mending>>,
+    /// Campaigns that could not be put right, and when that is tried next.
+    pub unmended: Unmended,
 }
 
-impl UpkeepJob {
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let me = random_name();
-        // When each campaign is due.
-        let mut due: HashMap<CampaignId, Instant> = HashMap::new();
-        let mut listed: Option<Instant> = None;
-        while stop.run_until_cancelled(tokio::time::sleep(ROUND)).await.is_some() {
-            if listed.is_none_or(|at| at.elapsed() > LIST_EVERY) {
-                listed = Some(Instant::now());
-                self.list(&mut due).await;
-            }
-            for campaign in self.upkeep.offers.campaigns() {
-                due.entry(campaign).or_insert_with(Instant::now);
-            }
-            let now = Instant::now();
-            let ripe: Vec<CampaignId> =
-                due.iter().filter(|(_, at)| **at <= now).map(|(campaign, _)| campaign.clone()).collect();
-            let tended = stream::iter(ripe)
-                .map(|campaign| async {
-                    let next = self.tend(&campaign, &me).await;
-                    (campaign, next)
-                })
-                .buffer_unordered(AT_ONCE)
-                .collect::<Vec<_>>();
-            // What is left undone when the process stops the next holder of the lease goes on with.
-            let Some(tended) = stop.run_until_cancelled(tended).await else { return };
-            for (campaign, wait) in tended {
-                due.insert(campaign, Instant::now() + wait);
-            }
-        }
+/// When each is tried next, and when its failure was last told.
+#[derive(Default)]
+pub struct Unmended(Mutex<HashMap<CampaignId, (Instant, Instant)>>);
+
+impl Unmended {
+    fn is_due(&self, campaign: &CampaignId) -> bool {
+        self.lock().get(campaign).is_none_or(|(next, _)| *next <= Instant::now())
     }
 
-    /// Enters campaigns that were not known yet.
-    async fn list(&self, due: &mut HashMap<CampaignId, Instant>) {
-        let mut cursor: Option<String> = None;
-        loop {
-            match self.records.list(RecordKind::Campaign, cursor.as_deref(), PAGE).await {
-                Ok(page) => {
-                    let campaigns = page.ids.iter().filter_map(|id| CampaignId::new(id).ok());
-                    campaigns.for_each(|campaign| {
-                        due.entry(campaign).or_insert_with(Instant::now);
-                    });
-                    cursor = page.next;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the campaigns cannot be listed now");
-                    return;
-                }
-            }
-            if cursor.is_none() {
-                return;
-            }
-        }
+    /// Whether this failure is to be told.
+    fn failed(&self, campaign: &CampaignId) -> bool {
+        let now = Instant::now();
+        let mut unmended = self.lock();
+        let told = unmended.get(campaign).map(|(_, told)| *told).filter(|told| told.elapsed() < TELL_AGAIN);
+        unmended.insert(campaign.clone(), (now + MEND_AGAIN, told.unwrap_or(now)));
+        told.is_none()
     }
 
-    /// Tends a campaign if the lease is to be had; how long until it is looked at again.
-    async fn tend(&self, campaign: &CampaignId, me: &str) -> Duration {
-        if !self.upkeep.is_wanted(campaign).await {
-            return IDLE;
+    fn mended(&self, campaign: &CampaignId) {
+        self.lock().remove(campaign);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CampaignId, (Instant, Instant)>> {
+        // Each change is whole before the lock is given back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UpkeepDuty {
+    /// Puts pools right that have gone back in time.
+    async fn mend(&self, campaign: &CampaignId) {
+        let Some(mending) = &self.mending else { return };
+        if !self.unmended.is_due(campaign) || !self.upkeep.is_fenced(campaign).await {
+            return;
         }
-        match self.pools.lease(campaign, me, LEASE).await {
-            Ok(true) => {}
-            Ok(false) => return LEASE,
-            Err(_) => return LEASE / 2,
-        }
-        match self.upkeep.tend(campaign).await {
-            Ok(true) => ROUND,
-            Ok(false) => IDLE,
+        let tell = |progress: String| tracing::info!(campaign = campaign.as_str(), "{progress}");
+        match mending.mend(campaign, Loss::WentBack, &tell).await {
+            Ok(mended) if mended.pools.is_empty() => {}
+            Ok(mended) => {
+                self.unmended.mended(campaign);
+                metrics::counter!("headcount_pools_mended_total").increment(mended.pools.len() as u64);
+                for pool in mended.pools {
+                    tracing::warn!(
+                        campaign = campaign.as_str(),
+                        shard = pool.shard,
+                        claims = pool.claims,
+                        stock = pool.stock,
+                        "a shard had gone back in time; it is rebuilt from the ledger, and serves again"
+                    );
+                }
+            }
             Err(error) => {
-                metrics::counter!("headcount_upkeep_failures_total").increment(1);
-                // A lost shard says so itself, loudly; everything else passes, or is met by callers too.
-                if !matches!(error, ServiceError::PoolLost { .. }) {
-                    tracing::debug!(campaign = campaign.as_str(), %error, "upkeep is tried again");
+                if self.unmended.failed(campaign) {
+                    tracing::warn!(campaign = campaign.as_str(), %error, "a fenced shard cannot be put right yet");
                 }
-                LEASE / 2
             }
         }
     }
+}
+
+impl CampaignDuty for UpkeepDuty {
+    fn duty(&self) -> Duty {
+        Duty::Upkeep
+    }
+
+    fn round(&self) -> Duration {
+        ROUND
+    }
+
+    fn lease(&self) -> Duration {
+        LEASE
+    }
+
+    fn known(&self) -> Vec<CampaignId> {
+        self.upkeep.offers.campaigns()
+    }
+
+    fn is_wanted<'a>(&'a self, campaign: &'a CampaignId) -> DutyFuture<'a, bool> {
+        Box::pin(self.upkeep.is_wanted(campaign))
+    }
+
+    fn tend<'a>(&'a self, campaign: &'a CampaignId) -> DutyFuture<'a, Duration> {
+        Box::pin(async move {
+            self.mend(campaign).await;
+            match self.upkeep.tend(campaign).await {
+                Ok(true) => ROUND,
+                Ok(false) => IDLE,
+                Err(error) => {
+                    metrics::counter!("headcount_upkeep_failures_total").increment(1);
+                    // A lost shard says so itself, loudly; everything else passes, or is met by callers too.
+                    if !matches!(error, ServiceError::PoolLost { .. }) {
+                        tracing::debug!(campaign = campaign.as_str(), %error, "upkeep is tried again");
+                    }
+                    LEASE / 2
+                }
+            }
+        })
+    }
+
+    fn left_to_others(&self, _: &CampaignId) {}
 }

@@ -66,6 +66,8 @@ pub struct HardFacts {
     pub interval_ms: u64,
     /// Something is to be done to its pools.
     pub unfinished: bool,
+    /// The ledger has it as it stands, where there is one.
+    pub entered: bool,
 }
 
 /// Records of both kinds, as this process knows them.
@@ -128,6 +130,7 @@ impl Book {
                     hold_s: hard.hold_s,
                     interval_ms: hard.interval_ms,
                     unfinished: hard.is_unfinished(document.quota),
+                    entered: hard.entered,
                 }),
             },
         })

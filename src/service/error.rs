@@ -21,6 +21,8 @@ pub enum ServiceError {
     /// Soft campaigns keep no single claims.
     #[error("soft campaigns keep no single claims")]
     NotKeptBySoft,
+    #[error("not a campaign of packets")]
+    NotPackets,
     /// Hard campaigns are claimed by exact admission. Callers look first, so this is a fault of this program.
     #[error("not a soft campaign")]
     NotSoft,
@@ -36,6 +38,9 @@ pub enum ServiceError {
     /// A shard's server is another one than before; it hears for a second what processes know before it serves.
     #[error("a shard is being admitted")]
     PoolAdmitting,
+    /// Another shard of the campaign is put right; all keep still until then.
+    #[error("a shard is being put right")]
+    PoolFrozen,
     /// A shard has lost something that was promised, or all of it; it serves nobody until it is reconciled.
     #[error("shard {shard} of the campaign has lost data")]
     PoolLost { shard: u16, fenced: bool },
@@ -60,6 +65,12 @@ pub enum ServiceError {
     /// This process's share of the places left on the present reading is used up; the next reading brings more.
     #[error("waiting for the next reading")]
     NextReading { wait_ms: u64 },
+    /// The ledger must have a campaign before it opens, and does not answer; or what was asked is in the ledger only.
+    #[error("the ledger does not answer: {0}")]
+    Ledger(StoreError),
+    /// This process has no ledger.
+    #[error("there is no ledger")]
+    NoLedger,
     /// The record was written under another hash key: this process would count everybody a second time.
     #[error("this process has another hash key (fingerprint {mine}) than the record ({theirs})")]
     OtherHashKey { mine: String, theirs: String },

@@ -6,6 +6,7 @@ pub mod claim;
 pub mod crowd;
 pub mod error;
 pub mod identity;
+pub mod ledger;
 pub mod manage;
 pub mod merge;
 pub mod quota;

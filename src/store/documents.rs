@@ -37,7 +37,7 @@ pub struct EventDocument {
 /// A campaign.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CampaignDocument {
-    /// `soft` or `hard`; other admissions come with later versions.
+    /// `soft`, `hard` or `packets`.
     pub admission: String,
     /// What holds now. Of a hard campaign on its way to another one it is the one that is safe: never less than what
     /// could be granted.
@@ -51,7 +51,7 @@ pub struct CampaignDocument {
     pub closed: bool,
     pub created_at: Timestamp,
     pub fingerprint: String,
-    /// Of a hard campaign.
+    /// Of a hard campaign, or one of packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hard: Option<HardDocument>,
 }
@@ -74,9 +74,71 @@ pub struct HardDocument {
     /// Changes of hours and pause so far, and how many of them every pool knows.
     pub schedule: u64,
     pub schedule_told: u64,
+    /// Whether the ledger has the campaign as this record says it. Means nothing where there is no ledger.
+    #[serde(default)]
+    pub entered: bool,
+    /// Of a campaign whose units are packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketsDocument>,
+}
+
+/// What the packets of a campaign hold, or how that can be worked out again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PacketsDocument {
+    pub count: u64,
+    pub total_cents: i64,
+    pub source: PacketSource,
+}
+
+/// Where the amounts come from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacketSource {
+    /// Drawn: the seed (64 hex digits) gives the same packets again (`domain/packets.rs`).
+    Draw { min_cents: i64, max_cents: i64, seed: String },
+    /// Chosen by the campaign's owner, who sends them in parts. Their amounts are in the pools and the ledger only; what
+    /// stands here tells a part that is sent again from another one.
+    List { parts: Vec<PartDocument> },
+}
+
+/// One part of a list of packets.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PartDocument {
+    /// The number of its first packet.
+    pub first: u64,
+    pub count: u64,
+    pub cents: i64,
+    /// XXH3-64 of the amounts as text, joined by commas; 16 hex digits.
+    pub digest: String,
+}
+
+impl PacketsDocument {
+    /// Packets that were sent so far, with those of a part that is not in yet; all, where they are drawn.
+    pub fn loaded(&self) -> u64 {
+        match &self.source {
+            PacketSource::Draw { .. } => self.count,
+            PacketSource::List { parts } => parts.last().map_or(0, |part| part.first + part.count - 1),
+        }
+    }
+
+    pub fn loaded_cents(&self) -> i64 {
+        match &self.source {
+            PacketSource::Draw { .. } => self.total_cents,
+            PacketSource::List { parts } => parts.iter().map(|part| part.cents).sum(),
+        }
+    }
 }
 
 impl HardDocument {
+    /// Packets that are in the pools for certain: those of a part that was begun come when it is sent again.
+    pub fn packets_in(&self) -> u64 {
+        match (&self.packets, &self.running) {
+            (Some(PacketsDocument { source: PacketSource::List { .. }, .. }), Some(part)) => part.first - 1,
+            (Some(packets), _) => packets.loaded(),
+            (None, _) => 0,
+        }
+    }
+
     /// Whether something is to be done to the pools before the record and they agree.
     pub fn is_unfinished(&self, quota: u64) -> bool {
         let on_the_way = matches!(self.phase, Phase::Filling | Phase::Closing | Phase::Removing);

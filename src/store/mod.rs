@@ -5,6 +5,8 @@ pub mod counters;
 pub mod deployment;
 pub mod documents;
 pub mod error;
+pub mod ledger;
+pub mod outbox;
 pub mod pools;
 pub mod records;
 
@@ -22,4 +24,5 @@ pub struct Stores {
     pub records: Arc<dyn records::Records>,
     pub deployment: Arc<dyn deployment::Deployment>,
     pub pools: Arc<dyn pools::Pools>,
+    pub outbox: Arc<dyn outbox::Outbox>,
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::StoreFuture;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim::{ClaimRecord, UserKey};
+use crate::domain::quota::inventory::Inventory;
 use crate::domain::quota::marks::Floor;
 use crate::domain::quota::step::{Step, Stepped};
 use crate::domain::ring::Position;
@@ -32,6 +33,17 @@ pub enum Safety {
     Degraded { replicas: u32, of: u32 },
     /// Nowhere but in one server's memory.
     Single,
+}
+
+/// What is done to a campaign by one process at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Duty {
+    /// Overdue holds, parcels that got stuck, operations.
+    Upkeep,
+    /// Its news go to the ledger.
+    Drain,
+    /// Its lost pools are rebuilt.
+    Mend,
 }
 
 /// One page of claims.
@@ -80,8 +92,18 @@ pub trait Pools: Send + Sync {
     /// Forgets a pool with all its claims. For good: a later step finds it `Absent`.
     fn remove<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, ()>;
 
-    /// Whether `holder` may do a campaign's upkeep for a while. It only saves work: two holders do no harm.
-    fn lease<'a>(&'a self, campaign: &'a CampaignId, holder: &'a str, hold: Duration) -> StoreFuture<'a, bool>;
+    /// Whether `holder` may do this duty to a campaign for a while. It only saves work: two holders do no harm.
+    fn lease<'a>(
+        &'a self,
+        campaign: &'a CampaignId,
+        duty: Duty,
+        holder: &'a str,
+        hold: Duration,
+    ) -> StoreFuture<'a, bool>;
+
+    /// All units of a pool, also of one that is fenced; read in pieces, so that it means something only if `ver` is the
+    /// same in a second look. None: there is no such pool.
+    fn inventory<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>>;
 
     /// Why exact campaigns cannot be kept here (the store may evict them, say), with what to do; None: they can.
     fn obstacle(&self) -> StoreFuture<'_, Option<String>>;

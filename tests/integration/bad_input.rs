@@ -214,9 +214,8 @@ fn management() -> Vec<Case> {
             r#"{"admission":"soft","quota":1,"opens_at":"2026-01-02T00:00:00Z","closes_at":"2026-01-01T00:00:00Z"}"#,
         )
         .breaks("closes_at", "must be after opens_at"),
-        campaign(r#"{"admission":"packets","quota":1}"#).names_a_later_version("admission"),
-        campaign(r#"{"admission":"hard","quota":1,"packets":{}}"#).names_a_later_version("packets"),
-        campaign(r#"{"admission":"soft","quota":1,"hold_s":900}"#).breaks("hold_s", "belongs to hard campaigns"),
+        campaign(r#"{"admission":"soft","quota":1,"hold_s":900}"#)
+            .breaks("hold_s", "belongs to campaigns that are not soft"),
         campaign(r#"{"admission":"hard","quota":1,"hold_s":2592001}"#).breaks("hold_s", "must be a whole number"),
         campaign(r#"{"admission":"hard","quota":1,"shards":128}"#)
             .breaks("shards", "must be a power of two from 1 to 64"),
@@ -235,6 +234,84 @@ fn management() -> Vec<Case> {
         event(r#"{"crossed":[["geo","age"]]}"#).names_a_later_version("crossed"),
         get("/v1/events?limit=0").breaks("limit", "must be a whole number from 1 to 1000"),
         get("/v1/campaigns?page=2").breaks("page", "is not a known parameter"),
+    ]
+}
+
+fn packets() -> Vec<Case> {
+    let campaign = |body: String| case(Method::PUT, "/v1/campaigns/never", body);
+    let holds = |packets: &str| campaign(format!(r#"{{"admission":"packets","packets":{packets}}}"#));
+    let too_many = format!(r#"{{"amounts":[{}1]}}"#, "1,".repeat(530_000));
+    vec![
+        campaign(r#"{"admission":"packets"}"#.into()).breaks("packets", "is required"),
+        campaign(r#"{"admission":"packets","quota":1,"packets":{"amounts":[5]}}"#.into())
+            .breaks("quota", "must be absent: the quota is the number of packets"),
+        campaign(r#"{"admission":"packets","on_stale":"admit","packets":{"amounts":[5]}}"#.into())
+            .breaks("on_stale", "belongs to soft campaigns"),
+        campaign(r#"{"admission":"hard","quota":1,"packets":{"amounts":[5]}}"#.into())
+            .breaks("packets", "belongs to campaigns with admission packets"),
+        holds("[5]").breaks("packets", "must be a JSON object, not sequence"),
+        holds("[9,3,1,9,null,null]").breaks("packets", "must be a JSON object, not sequence"),
+        holds("5").breaks("packets", "must be a JSON object, not integer `5`"),
+        holds("{}").breaks("packets.total_cents", "is required"),
+        holds(r#"{"total_cents":9}"#).breaks("packets.count", "is required"),
+        holds(r#"{"total_cents":9.5,"count":3}"#)
+            .breaks("packets.total_cents", "must be a whole number, not floating point `9.5`"),
+        holds(r#"{"total_cents":0,"count":3}"#).breaks("packets.total_cents", "must be from 1 to 9007199254740991"),
+        holds(r#"{"total_cents":9007199254740992,"count":3}"#).breaks("packets.total_cents", "must be from 1 to"),
+        holds(r#"{"total_cents":9,"count":0}"#).breaks("packets.count", "must be from 1 to 1000000"),
+        holds(r#"{"total_cents":2000000,"count":1000001}"#).breaks("packets.count", "must be from 1 to 1000000"),
+        holds(r#"{"total_cents":9,"count":10}"#)
+            .breaks("packets.total_cents", "must be at least count · min_cents: 10 packets of 1 cents need 10"),
+        holds(r#"{"total_cents":9,"count":3,"max_cents":2}"#)
+            .breaks("packets.total_cents", "must be at most count · max_cents: 3 packets of 2 cents hold 6"),
+        holds(r#"{"total_cents":9,"count":3,"min_cents":0}"#).breaks("packets.min_cents", "must be at least 1 cent"),
+        holds(r#"{"total_cents":9,"count":3,"min_cents":3,"max_cents":2}"#)
+            .breaks("packets.max_cents", "must be at least min_cents (3)"),
+        holds(r#"{"amounts":[]}"#).breaks("packets.count", "must be from 1 to 1000000"),
+        holds(r#"{"amounts":[5,0]}"#).breaks("packets.amounts", "number 2 is 0"),
+        holds(r#"{"amounts":[5,"1"]}"#).breaks("packets.amounts[1]", "must be a whole number"),
+        holds(r#"{"amounts":[9007199254740991,1]}"#).breaks("packets.amounts", "number 2 is 1"),
+        holds(r#"{"amounts":[5],"count":1}"#).breaks("packets.amounts", "must be alone"),
+        holds(r#"{"amounts":[5],"upload":true}"#).breaks("packets.amounts", "must be alone"),
+        holds(&too_many).is(413, "too-large").breaks("body", "must be at most 1048576 bytes"),
+        holds(r#"{"upload":true,"total_cents":9}"#).breaks("packets.count", "is required"),
+        holds(r#"{"upload":true,"count":10,"total_cents":9}"#).breaks("packets.total_cents", "must be at least count"),
+        holds(r#"{"upload":true,"count":3,"total_cents":9,"max_cents":5}"#)
+            .breaks("packets.upload", "must be without min_cents and max_cents"),
+        holds(r#"{"total_cents":9,"count":3,"colour":"red"}"#).breaks("packets.colour", "is not a known field"),
+    ]
+}
+
+/// Parts of the list `parts`: three packets, nine cents.
+fn parts() -> Vec<Case> {
+    let part = |query: &str, body: &'static str| {
+        case(Method::POST, format!("/v1/campaigns/parts/packets{query}"), Bytes::from_static(body.as_bytes()))
+    };
+    let many = case(Method::POST, "/v1/campaigns/parts/packets?first=1", "1\n".repeat(100_001));
+    vec![
+        part("", "5").breaks("first", "is required"),
+        part("?first=0", "5").breaks("first", "must be a whole number from 1 to 1000000"),
+        part("?first=one", "5").breaks("first", "must be a whole number from 1 to 1000000"),
+        part("?first=1000001", "5").breaks("first", "must be a whole number from 1 to 1000000"),
+        part("?first=1&last=2", "5").breaks("last", "is not a known parameter"),
+        part("?first=1", "").breaks("body", "must have a line for each packet"),
+        part("?first=1", "\n\n").breaks("body", "must have a line for each packet"),
+        part("?first=1", "3\n0\n").breaks("line 2", "must be whole cents from 1 to 9007199254740991"),
+        part("?first=1", "3\n-1\n").breaks("line 2", "must be whole cents"),
+        part("?first=1", "3\n\n1.5\n").breaks("line 3", "must be whole cents"),
+        part("?first=1", "\"3\"\n").breaks("line 1", "must be whole cents"),
+        part("?first=1", "[3,3,3]").breaks("line 1", "must be whole cents"),
+        part("?first=1", "9007199254740992").breaks("line 1", "must be whole cents"),
+        part("?first=1", "9007199254740991\n1").breaks("packets.amounts", "number 2 is 1"),
+        part("?first=1", "3\n3\n3\n3").breaks("body", "must bring at most 3 packets"),
+        part("?first=1", "3\n3\n4").breaks("body", "must fit packets.total_cents (9): with it all are 10"),
+        part("?first=1", "3\n3\n2").breaks("body", "must fit packets.total_cents (9): with it all are 8"),
+        part("?first=1", "8\n1").breaks("body", "must fit packets.total_cents (9)"),
+        part("?first=2", "3").breaks("first", "must be 1, the next packet"),
+        many.breaks("body", "must have at most 100000 lines"),
+        part("?first=1", "3").with("content-encoding", "gzip").is(400, "malformed").breaks("body", "must be gzip"),
+        case(Method::POST, "/v1/campaigns/never/packets?first=1", "5").is(404, "no-such-campaign"),
+        get("/v1/campaigns/never/results").is(404, "no-such-campaign"),
     ]
 }
 
@@ -258,13 +335,28 @@ async fn bad_input_is_named_and_nothing_is_counted() {
     for case in visits().into_iter().chain(ids()).chain(many_lines()).chain(counts()).chain(claims()) {
         refuses(&gateway.public, case).await;
     }
-    for case in management() {
+    for case in management().into_iter().chain(packets()) {
         refuses(&gateway.admin, case).await;
     }
     assert_eq!(gateway.public.get("/v1/events/untouched/count").await.expect(200).json()["count"], 0);
     let none = json!([]);
     assert_eq!(gateway.admin.get("/v1/events").await.expect(200).json()["ids"], none);
     assert_eq!(gateway.admin.get("/v1/campaigns").await.expect(200).json()["ids"], none);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_part_of_a_list_leaves_nothing_behind() {
+    let gateway = Gateway::start(&[]).await;
+    let list = json!({ "admission": "packets", "packets": { "upload": true, "count": 3, "total_cents": 9 } });
+    let made = gateway.admin.put("/v1/campaigns/parts", &list).await.expect(201).json();
+    for case in parts() {
+        refuses(&gateway.admin, case).await;
+    }
+    assert_eq!(gateway.admin.get("/v1/campaigns/parts").await.expect(200).json(), made);
+    let whole = Bytes::from_static(b" 2\r\n\n3\n4");
+    let path = "/v1/campaigns/parts/packets?first=1";
+    let opened = gateway.admin.send(Method::POST, path, &[], whole).await.expect(200).json();
+    assert_eq!((&opened["phase"], &opened["packets"]["loaded"]), (&json!("ready"), &json!(3)), "{opened}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -146,7 +146,7 @@ fn delivered(document: &CampaignDocument, world: &World) -> u64 {
         for shard in 0..operation.take.len() {
             let op = world.pool(shard as u16).map(|pool| pool.op);
             let brought = op.filter(|op| op.operation == operation.number).map_or(0, |op| op.chunk);
-            let missing = plan::steps(operation, shard).skip(brought as usize);
+            let missing = plan::steps(operation, shard, None).skip(brought as usize);
             delivered -= missing.map(|step| fresh(&step)).sum::<u64>();
         }
     }

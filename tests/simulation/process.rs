@@ -8,6 +8,7 @@ use bytes::Bytes;
 use headcount::domain::element::{HashKey, UserHashing};
 use headcount::domain::id::CampaignId;
 use headcount::domain::period::Retention;
+use headcount::domain::quota::inventory::Inventory;
 use headcount::domain::quota::marks::Floor;
 use headcount::domain::quota::step::{Step, Stepped};
 use headcount::domain::ring::Shards;
@@ -24,7 +25,8 @@ use headcount::service::quota::upkeep::Upkeep;
 use headcount::store::StoreFuture;
 use headcount::store::documents::{CampaignDocument, Document};
 use headcount::store::error::StoreError;
-use headcount::store::pools::{Claimants, ClaimantsMark, ClaimsPage, PoolAddress, Pools, Safety};
+use headcount::store::outbox::{Outbox, OutboxBatch, OutboxLag};
+use headcount::store::pools::{Claimants, ClaimantsMark, ClaimsPage, Duty, PoolAddress, Pools, Safety};
 use headcount::store::records::{Page, Put, Record, RecordKind, Records};
 use jiff::Timestamp;
 
@@ -54,8 +56,14 @@ impl Process {
         let book = Arc::new(Book::new(ports.clone(), defaults, identity.clone(), &tasks));
         let beginning = Timestamp::from_millisecond(BEGINNING_MS).expect("a time");
         let store_clock = Arc::new(StoreClock::new(Clock::settable(beginning)));
-        let offers = Arc::new(Offers::new(ports.clone()));
-        let operations = Arc::new(Operations { book: book.clone(), records: ports.clone(), offers: offers.clone() });
+        let offers = Arc::new(Offers::new(ports.clone(), false));
+        let operations = Arc::new(Operations {
+            book: book.clone(),
+            records: ports.clone(),
+            offers: offers.clone(),
+            outbox: ports.clone(),
+            ledger: None,
+        });
         let hard = HardClaims {
             book: book.clone(),
             offers: offers.clone(),
@@ -145,8 +153,16 @@ impl Pools for Ports {
         Box::pin(async { Ok(()) })
     }
 
-    fn lease<'a>(&'a self, _: &'a CampaignId, _: &'a str, _: Duration) -> StoreFuture<'a, bool> {
+    fn lease<'a>(&'a self, _: &'a CampaignId, _: Duty, _: &'a str, _: Duration) -> StoreFuture<'a, bool> {
         Box::pin(async { Ok(true) })
+    }
+
+    fn inventory<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>> {
+        Box::pin(async move {
+            self.travel().await?;
+            let shard = self.shards.shard_at(pool.position) as u16;
+            Ok(self.sim.lock().pool(shard).map(Inventory::from))
+        })
     }
 
     fn obstacle(&self) -> StoreFuture<'_, Option<String>> {
@@ -155,6 +171,25 @@ impl Pools for Ports {
 
     fn safety(&self, _: &PoolAddress) -> Safety {
         Safety::Safe { replicas: 1 }
+    }
+}
+
+/// Nobody drains in these cases.
+impl Outbox for Ports {
+    fn read<'a>(&'a self, _: &'a PoolAddress, _: usize) -> StoreFuture<'a, Option<OutboxBatch>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn acknowledge<'a>(&'a self, _: &'a PoolAddress, _: &'a [String]) -> StoreFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn lag<'a>(&'a self, _: &'a PoolAddress) -> StoreFuture<'a, Option<OutboxLag>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn rename<'a>(&'a self, _: &'a PoolAddress, _: &'a str, _: &'a str) -> StoreFuture<'a, u64> {
+        Box::pin(async { Ok(0) })
     }
 }
 

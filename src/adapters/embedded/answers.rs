@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::rows::lock;
 use crate::domain::id::CampaignId;
 use crate::store::counters::{AnswerKey, Lease, Published, PublishedView};
+use crate::store::pools::Duty;
 
 /// How long an answer stands unless a newer one comes.
 const PUBLISHED_MS: i64 = 60_000;
@@ -18,8 +19,8 @@ const ATTENDANCE_MS: i64 = 60_000;
 #[derive(Default)]
 pub struct Answers {
     entries: Mutex<HashMap<AnswerKey, Entry>>,
-    /// Who looks after a campaign, and until when.
-    upkeep: Mutex<HashMap<CampaignId, (String, i64)>>,
+    /// Who has which duty to a campaign, and until when.
+    duties: Mutex<HashMap<(CampaignId, Duty), (String, i64)>>,
 }
 
 #[derive(Default)]
@@ -78,20 +79,21 @@ impl Answers {
         u32::try_from(entry.attending.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether a holder may do a campaign's upkeep for a while.
-    pub fn hold_upkeep(&self, campaign: &CampaignId, holder: &str, now_ms: i64, hold: Duration) -> bool {
-        let mut upkeep = lock(&self.upkeep);
-        if upkeep.get(campaign).is_some_and(|(other, until_ms)| other != holder && *until_ms > now_ms) {
+    /// Whether a holder may do a duty to a campaign for a while.
+    pub fn hold_duty(&self, campaign: &CampaignId, duty: Duty, holder: &str, now_ms: i64, hold: Duration) -> bool {
+        let mut duties = lock(&self.duties);
+        let duty = (campaign.clone(), duty);
+        if duties.get(&duty).is_some_and(|(other, until_ms)| other != holder && *until_ms > now_ms) {
             return false;
         }
         let until_ms = now_ms.saturating_add(hold.as_millis() as i64);
-        upkeep.insert(campaign.clone(), (holder.to_owned(), until_ms));
+        duties.insert(duty, (holder.to_owned(), until_ms));
         true
     }
 
     /// Drops what has run out.
     pub fn sweep(&self, now_ms: i64) {
-        lock(&self.upkeep).retain(|_, (_, until_ms)| *until_ms > now_ms);
+        lock(&self.duties).retain(|_, (_, until_ms)| *until_ms > now_ms);
         lock(&self.entries).retain(|_, entry| {
             entry.published.take_if(|(_, until_ms)| *until_ms <= now_ms);
             entry.lease.take_if(|(_, until_ms)| *until_ms <= now_ms);

@@ -22,6 +22,8 @@ pub struct Batch {
     /// So many of the values are rows of their own; the others are parts of pools.
     rows: usize,
     pools: Vec<Arc<PoolCell>>,
+    /// Those of `pools` that were emptied: their claims and packets are deleted before anything is written.
+    emptied: Vec<Box<str>>,
     /// Pools that are going: some of their rows are deleted too.
     going: Vec<Arc<PoolCell>>,
     /// Why those who wait for this batch cannot be told that all they saw is on disk.
@@ -56,8 +58,12 @@ impl Batch {
             let taken = cell.lock().take(&cell.text, &mut batch.values);
             match taken {
                 Taken::Broken(error) => batch.broken = Some(error),
-                Taken::Rows { going: true } => batch.going.push(cell),
-                Taken::Rows { going: false } => batch.pools.push(cell),
+                Taken::Going => batch.going.push(cell),
+                Taken::Rows => batch.pools.push(cell),
+                Taken::Emptied => {
+                    batch.emptied.push(cell.text.clone());
+                    batch.pools.push(cell);
+                }
             }
         }
         batch
@@ -69,7 +75,7 @@ impl Batch {
             return Ok(Vec::new());
         }
         let going: Vec<&str> = self.going.iter().map(|cell| &*cell.text).collect();
-        file.write_and_clear(&self.values, &going)
+        file.write_and_clear(&self.values, &self.emptied, &going)
     }
 
     pub fn settle(self, rows: &Rows, gone: Vec<bool>) -> Settled {

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::batch::{Batch, Content, Dirty};
-use super::file::File;
+use super::file::{File, Reader, Snapshot};
 use super::format::Key;
 use super::pool_cells::{PoolCell, PoolCells, PoolState};
 use super::rows::{Durability, Rows, Shard, lock};
@@ -29,6 +29,7 @@ const ENTRIES_PER_WAITER: usize = 16;
 /// The rows and pools, and the thread that keeps them on disk.
 pub struct Committer {
     shared: Arc<Shared>,
+    reader: Reader,
     /// One per waiter: the bound on how many may wait.
     slots: Arc<Semaphore>,
     waiters_max: usize,
@@ -66,11 +67,12 @@ impl Committer {
         let queue = Mutex::new(Queue { urged: !dirty.is_empty(), dirty, ..Queue::default() });
         let (wake, entries, fault) = (Condvar::new(), AtomicUsize::new(0), Mutex::default());
         let shared = Arc::new(Shared { content, entries, queue, wake, fault });
+        let reader = file.reader();
         let of_thread = Ended(shared.clone());
         let thread = std::thread::Builder::new().name("embedded commit".to_owned());
         let thread = thread.spawn(move || run(&of_thread.0, file))?;
         let slots = Arc::new(Semaphore::new(waiters_max));
-        Ok(Self { shared, slots, waiters_max, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, reader, slots, waiters_max, thread: Mutex::new(Some(thread)) })
     }
 
     pub fn rows(&self) -> &Rows {
@@ -79,6 +81,20 @@ impl Committer {
 
     pub fn pools(&self) -> &PoolCells {
         &self.shared.content.pools
+    }
+
+    /// Reads rows that are only on disk.
+    pub fn read<T>(&self, look: impl FnOnce(&Snapshot) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        match self.reader.read(look) {
+            Some(read) => read.map_err(|error| StoreError::Unavailable(format!("the disk does not answer: {error}"))),
+            None => {
+                // What could not be written is tried again, which opens the file.
+                lock(&self.shared.queue).urged = true;
+                self.shared.wake.notify_one();
+                let why = self.fault().unwrap_or_else(|| "the file is closed".to_owned());
+                Err(StoreError::Unavailable(why))
+            }
+        }
     }
 
     /// Changes one row and waits until the disk has all that `change` did and saw. `change` gets the locked part of the

@@ -3,9 +3,10 @@
 use std::fs::{self, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
-use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable};
+use redb::{Builder, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 use redb::{TableDefinition, TableError, WriteTransaction};
 
 use super::format::{self, Key, SCHEMA_ROW, Table};
@@ -96,9 +97,63 @@ type Opener = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send>;
 /// The file and, while the disk works, the open database in it.
 pub struct File {
     opener: Opener,
-    /// None after an I/O error: redb refuses everything then, until it is opened again.
-    database: Option<Database>,
+    database: Open,
     _folder: Option<Folder>,
+}
+
+/// None after an I/O error: redb refuses everything then, until it is opened again. Only `File` opens and closes it;
+/// commits and readers use it side by side.
+type Open = Arc<RwLock<Option<Database>>>;
+
+fn shared(open: &Open) -> RwLockReadGuard<'_, Option<Database>> {
+    open.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn exclusive(open: &Open) -> RwLockWriteGuard<'_, Option<Database>> {
+    open.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads rows that are not kept in memory, as of the last commit.
+pub struct Reader(Open);
+
+impl Reader {
+    /// None while the file is closed, or is being opened: it does not wait for a disk that hangs.
+    pub fn read<T>(&self, look: impl FnOnce(&Snapshot) -> Result<T, redb::Error>) -> Option<Result<T, redb::Error>> {
+        let open = self.0.try_read().ok()?;
+        let snapshot = open.as_ref()?.begin_read().map(Snapshot);
+        Some(snapshot.map_err(redb::Error::from).and_then(|snapshot| look(&snapshot)))
+    }
+}
+
+/// All rows as one commit left them.
+pub struct Snapshot(ReadTransaction);
+
+impl Snapshot {
+    pub fn row(&self, key: &Key) -> Result<Option<Bytes>, redb::Error> {
+        let Some(table) = self.table(key.table)? else { return Ok(None) };
+        Ok(table.get(&*key.text)?.map(|value| Bytes::copy_from_slice(value.value())))
+    }
+
+    /// The first rows from this key on, up to the text `end`.
+    pub fn rows(&self, from: &Key, end: &str, limit: usize) -> Result<Vec<(Key, Bytes)>, redb::Error> {
+        let Some(table) = self.table(from.table)? else { return Ok(Vec::new()) };
+        let mut rows = Vec::new();
+        for row in table.range(&*from.text..end)?.take(limit) {
+            let (text, value) = row?;
+            let key = Key { table: from.table, text: text.value().into() };
+            rows.push((key, Bytes::copy_from_slice(value.value())));
+        }
+        Ok(rows)
+    }
+
+    /// None: nothing was ever written to it.
+    fn table(&self, table: Table) -> Result<Option<ReadOnlyTable<&'static str, &'static [u8]>>, redb::Error> {
+        match self.0.open_table(definition(table)) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 impl File {
@@ -108,7 +163,7 @@ impl File {
         let path = folder.file_path();
         let of_path = path.clone();
         let opener = Box::new(move || Builder::new().set_cache_size(CACHE_BYTES).create(&of_path));
-        let mut file = Self { opener, database: None, _folder: Some(folder) };
+        let mut file = Self { opener, database: Open::default(), _folder: Some(folder) };
         let unreadable = |cause: redb::Error| OpenError::Unreadable { path: path.clone(), cause: cause.to_string() };
         match file.schema().map_err(unreadable)? {
             None => file.begin().map_err(unreadable)?,
@@ -127,23 +182,25 @@ impl File {
 
     #[cfg(test)]
     pub fn with_opener(opener: Opener) -> Self {
-        Self { opener, database: None, _folder: None }
+        Self { opener, database: Open::default(), _folder: None }
     }
 
-    /// Every row but the schema's and the entries of outboxes, which nobody needs in memory. An error names the file's fault, not a row's: rows are judged when they are used.
+    /// For rows that `read_all` leaves out.
+    pub fn reader(&self) -> Reader {
+        Reader(self.database.clone())
+    }
+
+    /// Every row but the schema's and the entries of outboxes, which nobody needs in memory. An error names the file's
+    /// fault, not a row's: rows are judged when they are used.
     pub fn read_all(&mut self) -> Result<Vec<(Key, Bytes)>, redb::Error> {
         self.read(Table::ALL.into_iter().filter(|table| *table != Table::PoolLog))
     }
 
     pub fn read(&mut self, tables: impl IntoIterator<Item = Table>) -> Result<Vec<(Key, Bytes)>, redb::Error> {
-        let transaction = self.database()?.begin_read()?;
+        let snapshot = self.using(|database| Ok(Snapshot(database.begin_read()?)))?;
         let mut rows = Vec::new();
         for table in tables {
-            let opened = match transaction.open_table(definition(table)) {
-                Ok(opened) => opened,
-                Err(TableError::TableDoesNotExist(_)) => continue,
-                Err(error) => return Err(error.into()),
-            };
+            let Some(opened) = snapshot.table(table)? else { continue };
             for row in opened.iter()? {
                 let (text, value) = row?;
                 if (table, text.value()) != (Table::Deployment, SCHEMA_ROW) {
@@ -158,51 +215,28 @@ impl File {
     /// Writes a batch and returns when the disk has it: all of it or nothing. None deletes a row. After an error the
     /// batch may be on disk or not, and the next call opens the file again.
     pub fn write(&mut self, batch: &[(Key, Option<Bytes>)]) -> Result<(), redb::Error> {
-        self.write_and_clear(batch, &[]).map(drop)
+        self.write_and_clear(batch, &[], &[]).map(drop)
     }
 
-    /// As `write`, and deletes some rows of these pools: claims and entries first, the head with the last of them.
-    /// Answers for each whether nothing is left.
+    /// As `write`. Deletes all rows of claims and packets of emptied pools before, and after it some rows of pools that
+    /// are going: the head with the last of them. Answers for each of these whether nothing is left.
     pub fn write_and_clear(
         &mut self,
         batch: &[(Key, Option<Bytes>)],
-        pools: &[&str],
+        emptied: &[Box<str>],
+        going: &[&str],
     ) -> Result<Vec<bool>, redb::Error> {
-        let written = self.try_write(batch, pools);
+        let written = self.using(|database| try_write(database, batch, emptied, going));
         if written.is_err() {
-            self.database = None;
+            exclusive(&self.database).take();
         }
         written
     }
 
-    fn try_write(&mut self, batch: &[(Key, Option<Bytes>)], pools: &[&str]) -> Result<Vec<bool>, redb::Error> {
-        let mut transaction = self.database()?.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        for table in Table::ALL {
-            let mut rows = batch.iter().filter(|(key, _)| key.table == table).peekable();
-            if rows.peek().is_none() {
-                continue;
-            }
-            let mut opened = transaction.open_table(definition(table))?;
-            for (key, value) in rows {
-                match value {
-                    Some(value) => opened.insert(&*key.text, &value[..])?,
-                    None => opened.remove(&*key.text)?,
-                };
-            }
-        }
-        let gone = pools.iter().map(|pool| clear(&transaction, pool)).collect::<Result<_, redb::Error>>()?;
-        transaction.commit()?;
-        Ok(gone)
-    }
-
     fn schema(&mut self) -> Result<Option<Vec<u8>>, redb::Error> {
-        let transaction = self.database()?.begin_read()?;
-        match transaction.open_table(definition(Table::Deployment)) {
-            Ok(table) => Ok(table.get(SCHEMA_ROW)?.map(|value| value.value().to_vec())),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let snapshot = self.using(|database| Ok(Snapshot(database.begin_read()?)))?;
+        let key = Key { table: Table::Deployment, text: SCHEMA_ROW.into() };
+        Ok(snapshot.row(&key)?.map(|value| value.to_vec()))
     }
 
     fn begin(&mut self) -> Result<(), redb::Error> {
@@ -210,18 +244,64 @@ impl File {
         self.write(&[(key, Some(Bytes::copy_from_slice(&SCHEMA.to_le_bytes())))])
     }
 
-    fn database(&mut self) -> Result<&Database, redb::Error> {
-        match &mut self.database {
-            Some(database) => Ok(database),
-            none => Ok(none.insert((self.opener)()?)),
+    /// Opens the database where it is closed.
+    fn using<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+        loop {
+            if let Some(database) = &*shared(&self.database) {
+                return act(database);
+            }
+            *exclusive(&self.database) = Some((self.opener)()?);
         }
     }
+}
+
+/// Readers may outlive it, the open file must not.
+impl Drop for File {
+    fn drop(&mut self) {
+        exclusive(&self.database).take();
+    }
+}
+
+fn try_write(
+    database: &Database,
+    batch: &[(Key, Option<Bytes>)],
+    emptied: &[Box<str>],
+    going: &[&str],
+) -> Result<Vec<bool>, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    emptied.iter().try_for_each(|pool| empty(&transaction, pool))?;
+    for table in Table::ALL {
+        let mut rows = batch.iter().filter(|(key, _)| key.table == table).peekable();
+        if rows.peek().is_none() {
+            continue;
+        }
+        let mut opened = transaction.open_table(definition(table))?;
+        for (key, value) in rows {
+            match value {
+                Some(value) => opened.insert(&*key.text, &value[..])?,
+                None => opened.remove(&*key.text)?,
+            };
+        }
+    }
+    let gone = going.iter().map(|pool| clear(&transaction, pool)).collect::<Result<_, redb::Error>>()?;
+    transaction.commit()?;
+    Ok(gone)
+}
+
+/// All at once, for the pool must not be there by half: some 100 ms for 100,000 claims.
+fn empty(transaction: &WriteTransaction, pool: &str) -> Result<(), redb::Error> {
+    let range = format::pool_range(pool);
+    for table in [Table::Claims, Table::Packets] {
+        transaction.open_table(definition(table))?.retain_in(&*range.start..&*range.end, |_, _| false)?;
+    }
+    Ok(())
 }
 
 fn clear(transaction: &WriteTransaction, pool: &str) -> Result<bool, redb::Error> {
     let mut left = CLEARED_MAX;
     let range = format::pool_range(pool);
-    for table in [Table::Claims, Table::PoolLog] {
+    for table in [Table::Claims, Table::Packets, Table::PoolLog] {
         let mut opened = transaction.open_table(definition(table))?;
         let found = opened.extract_from_if(&*range.start..&*range.end, |_, _| true)?.take(left);
         left -= found.map(|row| row.map(drop)).collect::<Result<Vec<()>, _>>()?.len();

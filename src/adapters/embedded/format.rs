@@ -7,11 +7,13 @@
 //! | `records` | `event␟<id>` or `campaign␟<id>` | u64 version, then the document |
 //! | `pools` | `<campaign>␟<position>` | the pool's head: JSON, see `pool_head.rs` |
 //! | `claims` | `<campaign>␟<position>␟<user key, hex>` | the claim's text, see `ClaimRecord` |
-//! | `pool_log` | `<campaign>␟<position>␟<index, 16 hex digits>` | an entry of the outbox: JSON, see `pool_head.rs` |
+//! | `packets` | `<campaign>␟<position>␟<number, 16 hex digits>` | what a packet holds: cents, decimal |
+//! | `pool_log` | `<campaign>␟<position>␟<index, 16 hex digits>` | an entry of the outbox: JSON, see `pool_log.rs` |
 //! | `deployment` | `schema`, `hash_key`, `facts` | u32; 16 bytes; u32 schema, u64 fingerprint, zone |
 //!
 //! `<subject>` is `e` for an event, `c` for the claimants of a campaign; ␟ is 0x1F, which ids cannot contain.
-//! The user key is 32 hex digits. Nothing takes entries out of `pool_log` yet but the removal of their pool.
+//! The user key is 32 hex digits. A row of `packets` is written when the packet comes into the pool, and stays when it
+//! moves on. A row of `pool_log` goes when it is acknowledged.
 //! An expiry is in milliseconds since 1970; `i64::MAX` says never.
 //!
 //! Example: `e␟site␟1␟d2015-05-17␟64` is the shard that starts at position 64 of event `site` on that day.
@@ -20,6 +22,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::domain::counter::{Counter, SketchAddress, Subject};
 use crate::domain::quota::claim::UserKey;
@@ -37,17 +40,19 @@ pub enum Table {
     Deployment,
     Pools,
     Claims,
+    Packets,
     PoolLog,
 }
 
 impl Table {
-    pub const ALL: [Table; 7] = [
+    pub const ALL: [Table; 8] = [
         Table::Sketches,
         Table::Layouts,
         Table::Records,
         Table::Deployment,
         Table::Pools,
         Table::Claims,
+        Table::Packets,
         Table::PoolLog,
     ];
 
@@ -59,6 +64,7 @@ impl Table {
             Table::Deployment => "deployment",
             Table::Pools => "pools",
             Table::Claims => "claims",
+            Table::Packets => "packets",
             Table::PoolLog => "pool_log",
         }
     }
@@ -70,7 +76,7 @@ impl Table {
 
     /// Whether its rows are parts of pools, which are in memory as a whole and not row by row.
     pub fn is_of_pools(self) -> bool {
-        matches!(self, Table::Pools | Table::Claims | Table::PoolLog)
+        matches!(self, Table::Pools | Table::Claims | Table::Packets | Table::PoolLog)
     }
 }
 
@@ -118,6 +124,10 @@ impl Key {
         Self { table: Table::Claims, text: format!("{pool}{SEPARATOR}{}", user_text(user)).into() }
     }
 
+    pub fn packet(pool: &str, number: u64) -> Self {
+        Self { table: Table::Packets, text: format!("{pool}{SEPARATOR}{number:016x}").into() }
+    }
+
     /// Padded, so that the order of texts is that of indexes.
     pub fn pool_log(pool: &str, index: u64) -> Self {
         Self { table: Table::PoolLog, text: format!("{pool}{SEPARATOR}{index:016x}").into() }
@@ -127,6 +137,12 @@ impl Key {
     pub fn claim_parts(&self) -> Option<(&str, UserKey)> {
         let (pool, user) = self.text.rsplit_once(SEPARATOR)?;
         (self.table == Table::Claims).then_some((pool, user_of(user)?))
+    }
+
+    /// The pool and the number of a packet; None for any other row.
+    pub fn packet_parts(&self) -> Option<(&str, u64)> {
+        let (pool, number) = self.text.rsplit_once(SEPARATOR)?;
+        (self.table == Table::Packets).then_some((pool, number_of(number)?))
     }
 
     /// The id of a record of this kind; None for any other row.
@@ -146,10 +162,23 @@ pub fn pool_text(address: &PoolAddress) -> Box<str> {
     format!("{}{SEPARATOR}{}", address.campaign.as_str(), address.position.get()).into()
 }
 
-/// All texts of claims or log entries of a pool lie between these.
+/// All texts of claims, packets or log entries of a pool lie between these.
 pub fn pool_range(pool: &str) -> Range<String> {
     // The character after the separator, which no id contains either.
     format!("{pool}{SEPARATOR}")..format!("{pool}\u{20}")
+}
+
+/// The index in the text of a log entry's key.
+pub fn log_index(text: &str) -> Option<u64> {
+    number_of(text.rsplit_once(SEPARATOR)?.1)
+}
+
+fn number_of(text: &str) -> Option<u64> {
+    is_hex(text, 16).then(|| u64::from_str_radix(text, 16).ok())?
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 pub fn user_text(user: UserKey) -> String {
@@ -157,8 +186,7 @@ pub fn user_text(user: UserKey) -> String {
 }
 
 pub fn user_of(text: &str) -> Option<UserKey> {
-    let digits = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex(text, 32))?;
     Some(UserKey(number.to_be_bytes()))
 }
 
@@ -232,6 +260,19 @@ pub fn record_of(value: &Bytes) -> Option<Record> {
     Some(Record { version, body: value.slice(8..) })
 }
 
+pub fn amount_value(cents: i64) -> Bytes {
+    cents.to_string().into()
+}
+
+pub fn amount_of(value: &[u8]) -> Option<i64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// For structs of numbers, texts, and maps by number or text: JSON has all of it.
+pub fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("structs of numbers and texts are JSON").into()
+}
+
 pub fn facts_value(facts: &Facts) -> Bytes {
     let mut value = facts.schema.to_le_bytes().to_vec();
     value.extend(facts.fingerprint.to_le_bytes());
@@ -282,6 +323,10 @@ mod tests {
         assert_eq!(claim.describe(), "claims: sale|64|abababababababababababababababab");
         assert_eq!(claim.claim_parts(), Some((&*pool, user)));
         assert_eq!(Key::pool_log(&pool, 255).describe(), "pool_log: sale|64|00000000000000ff");
+        assert_eq!(log_index(&Key::pool_log(&pool, 255).text), Some(255));
+        assert_eq!(Key::packet(&pool, 17).describe(), "packets: sale|64|0000000000000011");
+        assert_eq!(Key::packet(&pool, 17).packet_parts(), Some((&*pool, 17)));
+        assert_eq!(Key::pool_log(&pool, 17).packet_parts(), None);
     }
 
     #[test]
@@ -313,6 +358,8 @@ mod tests {
 
         let record = Record { version: 7, body: Bytes::from_static(b"{}") };
         assert_eq!(record_of(&record_value(7, b"{}")), Some(record));
+
+        assert_eq!(amount_of(&amount_value(1250)), Some(1250));
 
         let facts = Facts { schema: 1, zone: "Asia/Shanghai".to_owned(), fingerprint: u64::MAX };
         assert_eq!(facts_of(&facts_value(&facts)), Some(facts));

@@ -1,9 +1,9 @@
 //! The embedded store: the ports of `store/` served in this process, kept in one file by redb.
 //!
-//! Idea: all state lies in memory as *rows*, and each row knows two values: the **live** one, which writers change,
-//! and the **stored** one, which is on disk. Writers answer only when a commit has covered what they saw; readers see
-//! stored values only. So nothing that anybody was told can be lost by a kill -9, not even through a reader who
-//! remembers what it read (a process's filter does).
+//! Idea: all state but the outboxes lies in memory as *rows*, and each row knows two values: the **live** one, which
+//! writers change, and the **stored** one, which is on disk. Writers answer only when a commit has covered what they
+//! saw; readers see stored values only. So nothing that anybody was told can be lost by a kill -9, not even through a
+//! reader who remembers what it read (a process's filter does).
 //!
 //! ```text
 //!  add ──▶ live sketch ──▶ queue ──▶ one thread: takes all that is dirty, writes whole rows,
@@ -18,7 +18,7 @@
 //!
 //! The units of exact campaigns are the pure state machine of `domain/quota/`, run here as it is. A pool is a row to the
 //! thread above, except that its bytes are many rows of the file, which one commit writes together (`pool_cells.rs`).
-//! Its readers wait as its writers do.
+//! Its readers wait as its writers do; only its outbox is read from the file (`outbox.rs`).
 //!
 //! # The folder
 //!
@@ -39,8 +39,15 @@ mod counters;
 mod deployment;
 pub mod file;
 mod format;
+mod outbox;
+#[cfg(test)]
+mod outbox_tests;
+#[cfg(test)]
+mod packets_tests;
 mod pool_cells;
+mod pool_changes;
 mod pool_head;
+mod pool_log;
 mod pool_runs;
 mod pools;
 #[cfg(test)]
@@ -124,7 +131,13 @@ impl EmbeddedStore {
     }
 
     pub fn stores(self: &Arc<Self>) -> Stores {
-        Stores { counters: self.clone(), records: self.clone(), deployment: self.clone(), pools: self.clone() }
+        Stores {
+            counters: self.clone(),
+            records: self.clone(),
+            deployment: self.clone(),
+            pools: self.clone(),
+            outbox: self.clone(),
+        }
     }
 
     /// Commits what is left and closes the file; later writes are refused. For the end of the program: everything

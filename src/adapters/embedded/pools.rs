@@ -9,12 +9,14 @@ use super::format;
 use super::pool_cells::PoolState;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::claim::UserKey;
+use crate::domain::quota::inventory::Inventory;
 use crate::domain::quota::marks::{Floor, STEP_MAX};
+use crate::domain::quota::mend::Mend;
 use crate::domain::quota::pool::Pool;
 use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::store::StoreFuture;
 use crate::store::error::StoreError;
-use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, PoolAddress, Pools, Safety};
+use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, Duty, PoolAddress, Pools, Safety};
 
 /// So many claims are read under a pool's lock at once.
 const READ_MAX: usize = 8192;
@@ -28,7 +30,9 @@ impl Pools for EmbeddedStore {
             let text = format::pool_text(pool);
             let cell = match self.committer.pools().get(&text) {
                 Some(cell) => cell,
-                None if matches!(step, Step::Create { .. }) => self.committer.pools().create(text),
+                None if matches!(step, Step::Create { .. } | Step::Mend(Mend::Empty(_))) => {
+                    self.committer.pools().create(text)
+                }
                 None => {
                     return Ok(Stepped { now_us: self.now_us(), at: Floor::default(), answer: Answer::Absent });
                 }
@@ -83,8 +87,26 @@ impl Pools for EmbeddedStore {
         })
     }
 
-    fn lease<'a>(&'a self, campaign: &'a CampaignId, holder: &'a str, hold: Duration) -> StoreFuture<'a, bool> {
-        Box::pin(async move { Ok(self.answers.hold_upkeep(campaign, holder, self.now_ms(), hold)) })
+    fn lease<'a>(
+        &'a self,
+        campaign: &'a CampaignId,
+        duty: Duty,
+        holder: &'a str,
+        hold: Duration,
+    ) -> StoreFuture<'a, bool> {
+        Box::pin(async move { Ok(self.answers.hold_duty(campaign, duty, holder, self.now_ms(), hold)) })
+    }
+
+    fn inventory<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>> {
+        Box::pin(async move {
+            let text = format::pool_text(pool);
+            let Some(cell) = self.committer.pools().get(&text) else { return Ok(None) };
+            let read = |state: &mut PoolState| {
+                state.sound(&text)?;
+                Ok((state.pool.as_ref().map(Inventory::from), state.seen()))
+            };
+            self.committer.write_pool(&cell, read).await
+        })
     }
 
     fn obstacle(&self) -> StoreFuture<'_, Option<String>> {
@@ -99,7 +121,7 @@ impl Pools for EmbeddedStore {
 impl EmbeddedStore {
     /// The time that pools are told. Only ever later, also where the wall clock is set back: holds do not come back to
     /// life, and numbers of parcels rise.
-    fn now_us(&self) -> i64 {
+    pub(super) fn now_us(&self) -> i64 {
         let now_us = self.clock.now().as_microsecond();
         self.told_us.fetch_max(now_us, Ordering::SeqCst).max(now_us)
     }
@@ -122,6 +144,9 @@ fn claimants(pool: Option<&Pool>, since: Option<&ClaimantsMark>) -> Claimants {
     let since = place.filter(|place| *place <= at.ver);
     let claims = pool.iter().flat_map(|pool| &pool.claims);
     let new = claims.filter(|(_, claim)| since.is_none_or(|place| claim.ver > place));
+    // While a pool is rebuilt, claims come in that are older than its version: who looks then must read all again.
+    let whole = pool.is_none_or(|pool| pool.mender == 0);
     let mark = ClaimantsMark { incarnation: at.incarnation, place: at.ver.to_string() };
+    let mark = if whole { mark } else { ClaimantsMark { place: String::new(), ..mark } };
     Claimants { users: new.map(|(user, _)| user.short()).collect(), all: since.is_none(), mark }
 }

@@ -1,29 +1,38 @@
 //! What a kill or a power cut leaves of pools: everything that was answered, and no half of anything.
 //!
-//! Workers take random steps on several pools at once. Meanwhile the disk is copied at random instants, as a kill or a
-//! power cut would leave it; each copy must have every step that was answered before, and every unit exactly once.
+//! Workers take random steps on several pools of packets at once, and a reader their news. Meanwhile the disk is copied
+//! at random instants, as a kill or a power cut would leave it; each copy must have every step that was answered before,
+//! every packet exactly once and as large as ever, and every piece of news that the reader did not acknowledge, but none
+//! that it did.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::batch::Content;
-use super::format::{self, Table};
-use super::pools_tests::{address, create, noon, pool_of, restock, user, wish};
+use super::format::{self, Key, Table};
+use super::pool_head::{self, News};
+use super::pool_log;
+use super::pools_tests::{address, create, noon, pool_of, user, wish};
 use super::test_disk::Disk;
 use super::{EmbeddedStore, pool_cells::PoolCells};
+use crate::domain::ledger::entry::{Entry, Subject};
 use crate::domain::quota::claim::{ClaimAnswer, ClaimRecord, UserKey};
 use crate::domain::quota::marks::{Floor, OpMark, Parcel};
 use crate::domain::quota::pool::Pool;
 use crate::domain::quota::step::{Answer, ConfirmAnswer, CreditAnswer, DebitAnswer, ReleaseAnswer, ReleasedBy, Step};
 use crate::domain::quota::unit::Unit;
 use crate::runtime::clock::Clock;
+use crate::store::outbox::Outbox;
 use crate::store::pools::{PoolAddress, Pools};
 
 const SHARDS: u16 = 3;
 const WORKERS: u64 = 4;
 const STEPS: usize = 500;
 const USERS: u64 = 150;
+const READS: usize = 400;
 
 /// SplitMix64: the same steps for the same seed, up to the order in which workers come.
 struct Chance(u64);
@@ -50,6 +59,10 @@ struct Told {
     records: HashMap<(u16, UserKey), ClaimRecord>,
     /// By shard and operation: the units of a restock, before it was sent.
     stock: BTreeMap<(u16, u64), std::ops::Range<u64>>,
+    /// By shard and index: news that were read, before they were acknowledged.
+    news: BTreeMap<(u16, u64), Entry>,
+    /// Those of which the store said that they are acknowledged.
+    done: HashSet<(u16, u64)>,
 }
 
 impl Told {
@@ -65,6 +78,15 @@ struct World {
     store: Arc<EmbeddedStore>,
     told: Mutex<Told>,
     clock: Clock,
+}
+
+fn packet(number: u64) -> Unit {
+    Unit::packet(number, 1 + (number * 7919 % 1000) as i64)
+}
+
+fn restock(operation: u64, numbers: std::ops::Range<u64>) -> Step {
+    let units = numbers.map(packet).collect();
+    Step::Restock { op: OpMark { operation, chunk: 1 }, unretire: 0, units, cool: false }
 }
 
 fn shard(index: u16) -> PoolAddress {
@@ -143,6 +165,24 @@ impl World {
         }
     }
 
+    /// Reads some news, and acknowledges some of what it read.
+    async fn drain(self: Arc<Self>, seed: u64) {
+        let mut chance = Chance(seed ^ 0xff00);
+        for _ in 0..READS {
+            let index = chance.below(SHARDS.into()) as u16;
+            let limit = 1 + chance.below(20) as usize;
+            let batch = self.store.read(&shard(index), limit).await.unwrap().expect("a pool");
+            let names: Vec<String> = batch.entries.iter().map(|(name, _)| name.clone()).collect();
+            let news = batch.entries.into_iter().map(|(name, entry)| ((index, name.parse().unwrap()), entry));
+            self.told.lock().unwrap().news.extend(news);
+            let some = chance.below(names.len() as u64 + 1) as usize;
+            self.store.acknowledge(&shard(index), &names[..some]).await.unwrap();
+            let done = names[..some].iter().map(|name| (index, name.parse().unwrap()));
+            self.told.lock().unwrap().done.extend(done);
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Stock comes and goes all the time.
     async fn operate(self: Arc<Self>, seed: u64) {
         let mut chance = Chance(seed ^ 0xffff);
@@ -166,7 +206,8 @@ fn pools(content: &PoolCells) -> Vec<Pool> {
     (0..SHARDS).map(|index| pool_of(content, &shard(index)).expect("a pool that fits together")).collect()
 }
 
-fn check(image: &Disk, told: &Told) {
+/// `told` is of before the image was taken, `later` of after it.
+fn check(image: &Disk, told: &Told, later: &Told) {
     let pools = pools(&Content::new(image.rows()).pools);
     for (index, ver) in &told.versions {
         assert!(pools[usize::from(*index)].ver >= *ver, "shard {index}: {ver} was answered");
@@ -175,8 +216,9 @@ fn check(image: &Disk, told: &Told) {
         let found = &pools[usize::from(*index)].claims[user];
         assert!(found.ver > record.ver || found == record, "{found} where {record} was answered");
     }
-    every_unit_is_there_once(&pools, told);
-    (0..SHARDS).zip(&pools).for_each(|(index, pool)| the_outbox_tells_of_every_claim(image, index, pool));
+    // A restock may be in the image that was not yet sent when the answers were noted.
+    every_unit_is_there_once(&pools, later);
+    (0..SHARDS).zip(&pools).for_each(|(index, pool)| no_news_are_lost(image, (index, pool), told, later));
 }
 
 /// The invariant of `domain/quota/`, by unit instead of by count.
@@ -198,20 +240,36 @@ fn every_unit_is_there_once(pools: &[Pool], told: &Told) {
     let numbers: HashSet<u64> = found.iter().map(|unit| unit.number).collect();
     assert_eq!(numbers.len(), found.len(), "a unit is there twice");
     assert_eq!(numbers, issued);
+    assert!(found.iter().all(|unit| unit.cents == packet(unit.number).cents), "an amount has changed");
 }
 
-fn the_outbox_tells_of_every_claim(image: &Disk, index: u16, pool: &Pool) {
-    let range = format::pool_range(&format::pool_text(&shard(index)));
-    let mut news: BTreeMap<String, String> = BTreeMap::new();
-    let log = image.rows_of(Table::PoolLog).into_iter().filter(|(key, _)| range.contains(&key.text.to_string()));
-    for (place, (key, value)) in log.enumerate() {
-        assert!(key.text.ends_with(&format!("{place:016x}")), "{}: entry {place}", key.describe());
-        let entry: serde_json::Value = serde_json::from_slice(&value).unwrap();
-        let text = |field: &str| entry[field].as_str().unwrap().to_owned();
-        news.insert(text("user"), text("text"));
+fn no_news_are_lost(image: &Disk, (shard_index, pool): (u16, &Pool), told: &Told, later: &Told) {
+    let text = format::pool_text(&shard(shard_index));
+    let heads = image.rows_of(Table::Pools);
+    let (_, head) = heads.iter().find(|(key, _)| *key == Key::pool(&text)).unwrap();
+    let News { ver, log, .. } = pool_head::news_of(head).unwrap().unwrap();
+    assert_eq!(ver, pool.ver);
+    let range = format::pool_range(&text);
+    let rows = image.rows_of(Table::PoolLog).into_iter().filter(|(key, _)| range.contains(&key.text.to_string()));
+    let entry =
+        |(key, value): (Key, Bytes)| (format::log_index(&key.text).unwrap(), pool_log::entry_of(&value).unwrap());
+    let kept: BTreeMap<u64, Entry> = rows.map(entry).collect();
+    assert!(kept.keys().copied().eq(log.first()..log.next()), "an entry is missing or too many");
+    for ((_, index), entry) in told.news.iter().filter(|((of, _), _)| *of == shard_index) {
+        assert!(*index < log.next(), "entry {index} was read and is not on disk");
+        assert!(kept.get(index).is_none_or(|kept| kept == entry), "entry {index} has changed");
+        let done = told.done.contains(&(shard_index, *index));
+        assert!(!(done && kept.contains_key(index)), "entry {index} was acknowledged and is there again");
     }
-    let claims = pool.claims.iter().map(|(user, record)| (format::user_text(*user), record.to_string()));
-    assert_eq!(news, claims.collect());
+    let mut news: BTreeMap<UserKey, ClaimRecord> = BTreeMap::new();
+    for index in noon().as_microsecond() as u64..log.next() {
+        let entry = kept.get(&index).or_else(|| later.news.get(&(shard_index, index)));
+        let entry = entry.unwrap_or_else(|| panic!("entry {index} is gone, and nobody has read it"));
+        if let Subject::Claim { user, record, .. } = &entry.subject {
+            news.insert(*user, record.clone());
+        }
+    }
+    assert_eq!(news, pool.claims);
 }
 
 async fn crash_at_any_time(seed: u64) {
@@ -227,6 +285,7 @@ async fn crash_at_any_time(seed: u64) {
     }
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(world.clone().operate(seed));
+    tasks.spawn(world.clone().drain(seed));
     (0..WORKERS).for_each(|worker| drop(tasks.spawn(world.clone().work(worker, seed))));
     let mut chance = Chance(seed);
     let mut copies = 0;
@@ -235,9 +294,8 @@ async fn crash_at_any_time(seed: u64) {
         let answered = world.told.lock().unwrap().clone();
         let cut = chance.below(2) == 0;
         let image = if cut { disk.after_power_cut(|| chance.below(2) == 0) } else { disk.after_kill() };
-        // A restock may be in the copy that was not yet sent when the answers were noted.
-        let stock = world.told.lock().unwrap().stock.clone();
-        check(&image, &Told { stock, ..answered });
+        let later = world.told.lock().unwrap().clone();
+        check(&image, &answered, &later);
         copies += 1;
         match tasks.try_join_next() {
             Some(ended) => ended.unwrap(),
@@ -248,7 +306,10 @@ async fn crash_at_any_time(seed: u64) {
     assert!(copies > 5, "{copies} copies");
     let last = pools(store.committer.pools());
     store.close();
-    check(&disk, &world.told.lock().unwrap());
+    let told = world.told.lock().unwrap().clone();
+    check(&disk, &told, &told);
+    let drained: Vec<_> = (0..SHARDS).map(|index| told.news.keys().filter(|(of, _)| *of == index).count()).collect();
+    assert!(drained.iter().all(|count| *count > 50), "an idle reader: {drained:?}");
     assert_eq!(pools(&Content::new(disk.rows()).pools), last);
     let did: Vec<_> = last.iter().map(|pool| (pool.claims.len(), pool.ver, pool.came.len())).collect();
     assert!(did.iter().all(|(claims, ver, came)| *claims > 20 && *ver > 100 && *came > 0), "idle steps: {did:?}");

@@ -36,11 +36,6 @@ pub fn create(hold_ms: i64) -> Step {
     Step::Create { rules: PoolRules { hold_ms, interval_ms: 500 }, schedule }
 }
 
-pub fn restock(operation: u64, numbers: std::ops::Range<u64>) -> Step {
-    let units = numbers.map(Unit::new).collect();
-    Step::Restock { op: OpMark { operation, chunk: 1 }, unretire: 0, units, cool: false }
-}
-
 pub fn user(index: u64) -> UserKey {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&index.to_be_bytes());
@@ -51,7 +46,7 @@ pub fn wish(index: u64, secret: &str) -> Wish {
     Wish { user: user(index), user_raw: format!("user {index}"), secret: secret.into(), idem: String::new() }
 }
 
-fn claims(users: std::ops::Range<u64>) -> Step {
+pub fn claims(users: std::ops::Range<u64>) -> Step {
     Step::Claim { wishes: users.map(|index| wish(index, "s")).collect() }
 }
 
@@ -60,22 +55,22 @@ pub fn pool_of(content: &super::pool_cells::PoolCells, address: &PoolAddress) ->
     content.get(&format::pool_text(address))?.lock().pool.clone()
 }
 
-async fn take(store: &EmbeddedStore, address: &PoolAddress, step: Step) -> Result<Stepped, StoreError> {
+pub async fn take(store: &EmbeddedStore, address: &PoolAddress, step: Step) -> Result<Stepped, StoreError> {
     store.step(address, Floor::default(), step).await
 }
 
-async fn answer(store: &EmbeddedStore, address: &PoolAddress, step: Step) -> Answer {
+pub async fn answer(store: &EmbeddedStore, address: &PoolAddress, step: Step) -> Answer {
     take(store, address, step).await.unwrap().answer
 }
 
-fn granted(answer: Answer) -> Vec<ClaimRecord> {
+pub fn granted(answer: Answer) -> Vec<ClaimRecord> {
     let Answer::Claims(answers) = answer else { panic!("{answer:?}") };
     let record = |answer| if let ClaimAnswer::Granted(record) = answer { Some(record) } else { None };
     answers.into_iter().filter_map(record).collect()
 }
 
 /// A pool with holds and this stock.
-async fn filled(store: &EmbeddedStore, address: &PoolAddress, numbers: std::ops::Range<u64>) {
+pub async fn filled(store: &EmbeddedStore, address: &PoolAddress, numbers: std::ops::Range<u64>) {
     assert_eq!(answer(store, address, create(60_000)).await, Answer::Done(true));
     for (chunk, first) in numbers.clone().step_by(STEP_MAX).enumerate() {
         let units = (first..numbers.end.min(first + STEP_MAX as u64)).map(Unit::new).collect();
@@ -142,12 +137,13 @@ async fn the_outbox_has_every_entry_in_order() {
     };
     let entry =
         |index: &str, kind: &str, raw: Option<&str>| (index.to_owned(), kind.to_owned(), raw.map(str::to_owned));
+    let index = |place: u64| format!("{:016x}", noon().as_microsecond() as u64 + place);
     assert_eq!(
         log.iter().map(said).collect::<Vec<_>>(),
         [
-            entry("0000000000000000", "grant", Some("user 0")),
-            entry("0000000000000001", "grant", Some("user 1")),
-            entry("0000000000000002", "confirm", None),
+            entry(&index(0), "grant", Some("user 0")),
+            entry(&index(1), "grant", Some("user 1")),
+            entry(&index(2), "confirm", None),
         ]
     );
 }

@@ -250,7 +250,9 @@ impl Rows {
                 lock(&self.counters[hasher.finish() as usize % COUNTER_SHARDS])
             }
             // Parts of pools are never here: `batch.rs` keeps them apart.
-            Table::Records | Table::Deployment | Table::Pools | Table::Claims | Table::PoolLog => self.directory(),
+            Table::Records | Table::Deployment | Table::Pools | Table::Claims | Table::Packets | Table::PoolLog => {
+                self.directory()
+            }
         }
     }
 

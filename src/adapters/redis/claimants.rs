@@ -8,7 +8,7 @@
 //!
 //! Where the log ends is read before the first piece, so that whoever is granted meanwhile is in one or the other, or in
 //! both. A mark holds how many entries the log had ever had: if more were added since than can be read, some were
-//! trimmed and the claims are read anew (docs/FAULTS.md F4). It holds too for one incarnation and one server only: a
+//! trimmed, or removed for a user who is forgotten, and the claims are read anew (docs/FAULTS.md F4). It holds too for one incarnation and one server only: a
 //! promoted replica may lack the end of the log, and its clock, of which entries' ids are made, may be behind.
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ const ENTRIES: usize = 500;
 /// Claims of one piece: some hundred microseconds of the server.
 const PIECE: usize = 500;
 /// How long claimants stay published. The log is not trimmed of what is younger.
-const PUBLISHED_MS: u64 = 60_000;
+pub const PUBLISHED_MS: u64 = 60_000;
 /// For building them: a million claims take about a second.
 const LEASE_MS: u64 = 5_000;
 /// Between two looks whether another caller has built them.

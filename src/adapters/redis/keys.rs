@@ -30,7 +30,7 @@
 //! | `xs` `xp` `xc` `xd` `xk` `xl` `xr` | | its position | a campaign's pool: state, pool, claims, deadlines, cooling, log, retired (lua/pool_prelude.lua) |
 //! | `xg` | string | its position | published claimants of a pool: `incarnation/run/log id`, a line's end, 8 bytes a user |
 //! | `xb` | string | its position | lease of who builds them |
-//! | `xu` | string | position 0 | lease of a campaign's upkeep: its holder |
+//! | `xu` `xe` `xm` | string | position 0 | lease of a campaign's upkeep, of its drain, of its mending: the holder |
 //! | `t` | string | any | inputs of a merge; gone when its script ends |
 //!
 //! All keys of one event and position share a slot, whatever the period.
@@ -42,7 +42,7 @@ use crate::domain::counter::{Counter, SketchAddress, Subject};
 use crate::domain::id::CampaignId;
 use crate::domain::ring::{POSITIONS, Position, phase};
 use crate::store::counters::AnswerKey;
-use crate::store::pools::PoolAddress;
+use crate::store::pools::{Duty, PoolAddress};
 use crate::store::records::RecordKind;
 
 /// Ends each part of a key; ids cannot contain it.
@@ -111,8 +111,11 @@ pub fn pool(address: &PoolAddress) -> [Key; 7] {
 
 /// Places in `pool`.
 pub const STATE: usize = 0;
+pub const STOCK: usize = 1;
 pub const CLAIMS: usize = 2;
+pub const COOLING: usize = 4;
 pub const LOG: usize = 5;
+pub const RETIRED: usize = 6;
 
 pub fn pool_claimants(address: &PoolAddress) -> Key {
     of_pool("xg", address)
@@ -122,8 +125,13 @@ pub fn pool_claimants_lease(address: &PoolAddress) -> Key {
     of_pool("xb", address)
 }
 
-pub fn upkeep_lease(campaign: &CampaignId) -> Key {
-    of_pool("xu", &PoolAddress { campaign: campaign.clone(), position: Position::FIRST })
+pub fn duty_lease(campaign: &CampaignId, duty: Duty) -> Key {
+    let kind = match duty {
+        Duty::Upkeep => "xu",
+        Duty::Drain => "xe",
+        Duty::Mend => "xm",
+    };
+    of_pool(kind, &PoolAddress { campaign: campaign.clone(), position: Position::FIRST })
 }
 
 /// Keys of one merge, all in one slot and used by nobody else. `place` (any number) chooses where on the cluster.
@@ -234,7 +242,9 @@ mod tests {
             pool(&shard)[LOG].clone(),
             pool_claimants(&shard),
             pool_claimants_lease(&shard),
-            upkeep_lease(&shard.campaign),
+            duty_lease(&shard.campaign, Duty::Upkeep),
+            duty_lease(&shard.campaign, Duty::Drain),
+            duty_lease(&shard.campaign, Duty::Mend),
         ];
         let texts: Vec<String> = keys.iter().map(text).collect();
         assert_eq!(
@@ -261,6 +271,8 @@ mod tests {
                 "hc:{9}:xg:site",
                 "hc:{9}:xb:site",
                 "hc:{b3}:xu:site",
+                "hc:{b3}:xe:site",
+                "hc:{b3}:xm:site",
             ]
         );
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! counters.rs  records.rs  deployment.rs     the ports: which commands, in which slot
 //! pools.rs  pool_steps.rs  pool_answers.rs   the same for exact campaigns: a script for each step
-//! claimants.rs                               who has claimed
+//! claimants.rs  inventory.rs  outbox.rs      who has claimed, what is where, and what the ledger must learn
 //!        │   keys.rs  tags.rs  scripts.rs    what keys and scripts are called
 //!        ▼
 //! confirm.rs  replicas.rs                    scripts whose answer waits for the replicas
@@ -26,8 +26,10 @@ pub mod confirm;
 pub mod convoy;
 pub mod counters;
 pub mod deployment;
+pub mod inventory;
 pub mod keys;
 pub mod node;
+pub mod outbox;
 pub mod pool_answers;
 pub mod pool_steps;
 pub mod pools;
@@ -153,6 +155,7 @@ impl RedisStore {
             records: Arc::new(records::RedisRecords::new(self.router.clone(), self.confirm.clone())),
             deployment: Arc::new(deployment::RedisDeployment::new(self.router.clone(), self.confirm.clone())),
             pools: Arc::new(pools::RedisPools::new(self.router.clone(), self.confirm.clone(), self.convoys.clone())),
+            outbox: Arc::new(outbox::RedisOutbox::new(self.router.clone(), self.confirm.clone())),
         }
     }
 }

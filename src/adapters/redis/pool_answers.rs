@@ -22,6 +22,7 @@ pub fn stepped(step: &Step, reply: Reply) -> Result<Stepped, StoreError> {
         "absent" => Answer::Absent,
         "fenced" => Answer::Fenced,
         "admitting" => Answer::Admitting,
+        "frozen" => Answer::Frozen,
         "ok" => answer(step, &mut items)?,
         _ => return Err(unexpected("a pool's answer")),
     };
@@ -35,9 +36,12 @@ pub fn record(text: &str) -> Result<ClaimRecord, StoreError> {
 
 fn answer(step: &Step, items: &mut Items) -> Result<Answer, StoreError> {
     Ok(match step {
-        Step::Create { .. } | Step::Reschedule(_) | Step::Restock { .. } | Step::Ack { .. } | Step::Finish => {
-            Answer::Done(items.next().number()? == 1)
-        }
+        Step::Create { .. }
+        | Step::Reschedule(_)
+        | Step::Restock { .. }
+        | Step::Ack { .. }
+        | Step::Finish
+        | Step::Mend(_) => Answer::Done(items.next().number()? == 1),
         Step::Retire { .. } => Answer::Retired(items.small()?),
         Step::Close { .. } => Answer::Left(items.unsigned()?),
         Step::Claim { .. } => Answer::Claims(claims(items.next())?),
@@ -99,12 +103,7 @@ fn claim(text: &str) -> Result<ClaimAnswer, StoreError> {
 
 fn reading(items: &mut Items) -> Result<PoolReading, StoreError> {
     Ok(PoolReading {
-        status: match items.text()?.as_str() {
-            "open" => PoolStatus::Open,
-            "closing" => PoolStatus::Closing,
-            "closed" => PoolStatus::Closed,
-            _ => return Err(unexpected("a pool's status")),
-        },
+        status: status(&items.text()?)?,
         schedule_version: items.unsigned()?,
         run: items.text()?,
         sver: items.unsigned()?,
@@ -116,10 +115,21 @@ fn reading(items: &mut Items) -> Result<PoolReading, StoreError> {
         confirmed: items.unsigned()?,
         retired: items.unsigned()?,
         refunded: items.unsigned()?,
+        taken_cents: items.next().number()?,
+        refunded_cents: items.next().number()?,
         op: OpMark { operation: items.unsigned()?, chunk: items.unsigned()? },
         op_total: items.unsigned()?,
         out: by_shard(items.next(), |text| parcel(&text))?,
         came: by_shard(items.next(), |text| number(&text))?,
+    })
+}
+
+pub fn status(word: &str) -> Result<PoolStatus, StoreError> {
+    Ok(match word {
+        "open" => PoolStatus::Open,
+        "closing" => PoolStatus::Closing,
+        "closed" => PoolStatus::Closed,
+        _ => return Err(unexpected("a pool's status")),
     })
 }
 
@@ -135,16 +145,16 @@ fn by_shard<T>(reply: Reply, read: impl Fn(String) -> Result<T, StoreError>) -> 
 }
 
 /// Reads `seq|unit,unit`.
-fn parcel(text: &str) -> Result<Parcel, StoreError> {
+pub fn parcel(text: &str) -> Result<Parcel, StoreError> {
     let (seq, units) = text.split_once('|').ok_or_else(|| unexpected("a parcel"))?;
     Ok(Parcel { seq: number(seq)?, units: split(units).map_err(|_| unexpected("a parcel's units"))? })
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, StoreError> {
+pub fn number<T: FromStr>(text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|_| unexpected("a number"))
 }
 
-fn text(reply: Reply) -> Result<String, StoreError> {
+pub fn text(reply: Reply) -> Result<String, StoreError> {
     match reply {
         Reply::Bytes(bytes) => String::from_utf8(bytes.into()).map_err(|_| unexpected("text")),
         _ => Err(unexpected("text")),

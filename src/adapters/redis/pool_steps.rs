@@ -5,10 +5,11 @@ use bytes::Bytes;
 use super::keys::Key;
 use super::reply::Command;
 use super::scripts::{self, Script};
-use crate::domain::quota::claim::Wish;
+use crate::domain::quota::claim::{ClaimRecord, UserKey, Wish};
 use crate::domain::quota::marks::{Floor, OpMark, Parcel};
+use crate::domain::quota::mend::{Blank, CLOCKS_DIFFER_US, Mend};
 use crate::domain::quota::step::{ReleasedBy, Step};
-use crate::domain::quota::terms::PoolSchedule;
+use crate::domain::quota::terms::{PoolSchedule, PoolStatus};
 use crate::domain::quota::unit::joined;
 use crate::store::error::StoreError;
 
@@ -19,7 +20,8 @@ const EXACT_MAX: u64 = 9_000_000_000_000_000;
 ///
 /// Every step may be sent twice without harm: a claim's second try finds the user's record with the same secret;
 /// operations on stock carry a mark, parcels a number, schedules a version, and each is taken once; a debit's second try
-/// gets the parcel of the first as `Open`; confirming, releasing, expiring and closing find what is done already.
+/// gets the parcel of the first as `Open`; confirming, releasing, expiring and closing find what is done already; a freeze
+/// is as long as the longest that was asked for, and of a pool that is rebuilt each part is taken once.
 pub fn command(keys: &[Key; 7], floor: Floor, step: &Step) -> Result<Command, StoreError> {
     let call = script(step).call(keys.iter()).number(exact(floor.incarnation)?).number(exact(floor.ver)?);
     Ok(match step {
@@ -52,6 +54,33 @@ pub fn command(keys: &[Key; 7], floor: Floor, step: &Step) -> Result<Command, St
         }
         Step::Ack { home, parcel } => call.number(home).arg(parcel_text(parcel)),
         Step::Collect { entries } => call.number(u8::from(*entries)),
+        Step::Mend(mend) => mended(call, mend)?,
+    })
+}
+
+fn mended(call: Command, mend: &Mend) -> Result<Command, StoreError> {
+    Ok(match mend {
+        Mend::Freeze { for_ms, lost } => {
+            lost.iter().fold(call.number(time(*for_ms)).number(CLOCKS_DIFFER_US), Command::number)
+        }
+        Mend::Thaw | Mend::Fence => call,
+        Mend::Empty(blank) => {
+            let Blank { rules, schedule, came, .. } = &**blank;
+            let call = call.number(exact(blank.mender)?).arg(status_word(blank.status));
+            let call = call.number(exact(blank.incarnation)?).number(exact(blank.ver)?).number(exact(blank.seq)?);
+            let call = call.number(exact(blank.refunded)?).number(blank.refunded_cents);
+            let call = scheduled(call.number(time(rules.hold_ms)).number(time(rules.interval_ms)), schedule)?;
+            came.iter()
+                .try_fold(call, |call, (donor, seq)| Ok::<_, StoreError>(call.number(donor).number(exact(*seq)?)))?
+        }
+        Mend::Fill { mender, part, claims, stock, retired } => {
+            let call = call.number(exact(*mender)?).number(exact(*part)?).number(claims.len()).number(stock.len());
+            let claimed = |call: Command, (user, record): &(UserKey, ClaimRecord)| {
+                call.arg(Bytes::copy_from_slice(&user.0)).number(record)
+            };
+            stock.iter().chain(retired).fold(claims.iter().fold(call, claimed), Command::number)
+        }
+        Mend::Reopen { mender } => call.number(exact(*mender)?),
     })
 }
 
@@ -72,6 +101,21 @@ fn script(step: &Step) -> &'static Script {
         Step::Credit { .. } => &scripts::POOL_CREDIT,
         Step::Ack { .. } => &scripts::POOL_ACK,
         Step::Collect { .. } => &scripts::POOL_COLLECT,
+        Step::Mend(Mend::Freeze { .. }) => &scripts::POOL_FREEZE,
+        Step::Mend(Mend::Thaw) => &scripts::POOL_THAW,
+        Step::Mend(Mend::Fence) => &scripts::POOL_FENCE,
+        Step::Mend(Mend::Empty(_)) => &scripts::POOL_EMPTY,
+        Step::Mend(Mend::Fill { .. }) => &scripts::POOL_FILL,
+        Step::Mend(Mend::Reopen { .. }) => &scripts::POOL_REOPEN,
+    }
+}
+
+/// As a pool keeps it.
+pub fn status_word(status: PoolStatus) -> &'static str {
+    match status {
+        PoolStatus::Open => "open",
+        PoolStatus::Closing => "closing",
+        PoolStatus::Closed => "closed",
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::claimants;
 use super::confirm::{Confirm, Confirmed, touch};
 use super::convoy::Convoys;
+use super::inventory;
 use super::keys::{self, Key, STATE};
 use super::pool_answers::stepped;
 use super::pool_steps::command;
@@ -18,11 +19,12 @@ use super::router::Router;
 use super::scripts;
 use super::settings::Role;
 use crate::domain::id::CampaignId;
+use crate::domain::quota::inventory::Inventory;
 use crate::domain::quota::marks::Floor;
 use crate::domain::quota::step::{Step, Stepped};
 use crate::store::StoreFuture;
 use crate::store::error::StoreError;
-use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, PoolAddress, Pools, Safety};
+use crate::store::pools::{Claimants, ClaimantsMark, ClaimsPage, Duty, PoolAddress, Pools, Safety};
 
 pub struct RedisPools {
     router: Arc<Router>,
@@ -57,8 +59,8 @@ impl RedisPools {
         self.confirm.run(confirmed).await
     }
 
-    async fn hold(&self, campaign: &CampaignId, holder: &str, hold: Duration) -> Result<bool, StoreError> {
-        let key = keys::upkeep_lease(campaign);
+    async fn hold(&self, campaign: &CampaignId, duty: Duty, holder: &str, hold: Duration) -> Result<bool, StoreError> {
+        let key = keys::duty_lease(campaign, duty);
         let script = scripts::LEASE_HOLD.call([&key].into_iter()).arg(holder.to_owned()).number(hold.as_millis());
         Ok(self.router.ask(key.slot, script).await?.number()? == 1)
     }
@@ -111,8 +113,18 @@ impl Pools for RedisPools {
         Box::pin(self.forget(pool))
     }
 
-    fn lease<'a>(&'a self, campaign: &'a CampaignId, holder: &'a str, hold: Duration) -> StoreFuture<'a, bool> {
-        Box::pin(self.hold(campaign, holder, hold))
+    fn lease<'a>(
+        &'a self,
+        campaign: &'a CampaignId,
+        duty: Duty,
+        holder: &'a str,
+        hold: Duration,
+    ) -> StoreFuture<'a, bool> {
+        Box::pin(self.hold(campaign, duty, holder, hold))
+    }
+
+    fn inventory<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, Option<Inventory>> {
+        Box::pin(inventory::inventory(&self.router, pool))
     }
 
     fn obstacle(&self) -> StoreFuture<'_, Option<String>> {

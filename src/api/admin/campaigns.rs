@@ -6,21 +6,22 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
 use jiff::Timestamp;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
+use super::campaign_answer::CampaignAnswer;
+use super::packets::PacketsBody;
 use super::{PageAnswer, if_match, page, shards};
-use crate::api::error::not_in_this_version;
-use crate::api::json::{Text, object};
+use crate::api::json::{Object, Text, object};
 use crate::api::problem::{Kind, Problem, ProblemBody};
 use crate::api::query::Known;
 use crate::api::request::time;
-use crate::api::response::{CampaignAnswer, json_no_store, record};
+use crate::api::response::{json_no_store, record};
 use crate::api::state::AppState;
 use crate::api::{body, id};
 use crate::service::error::ServiceError;
-use crate::service::manage::campaigns::{CampaignPatch, NewAdmission, NewCampaign, OnStale};
+use crate::service::manage::campaign_view::OnStale;
+use crate::service::manage::campaigns::{CampaignPatch, NewAdmission, NewCampaign};
 
 /// The largest quota: a hundred times the people there are, and exact in every language's numbers.
 pub const QUOTA_MAX: u64 = 1_000_000_000_000;
@@ -36,12 +37,12 @@ const HOLD_S_MAX: u64 = 2_592_000;
 #[derive(Deserialize, ToSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CampaignBody<'a> {
-    /// `soft`: quota minus estimated claimants; `hard`: exact. Required, because the choice is yours to make.
+    /// `soft`: quota minus estimated claimants; `hard`: exact; `packets`: exact, and each unit holds an amount. Required, because the choice is yours to make.
     #[serde(borrow)]
     #[schema(value_type = String, example = "soft")]
     admission: Option<Text<'a>>,
-    /// 1 to 1,000,000,000,000 places.
-    #[schema(value_type = u64, example = 10000)]
+    /// 1 to 1,000,000,000,000 places, 10,000,000 in a hard campaign. Not of packets: their number is the quota.
+    #[schema(example = 10000)]
     quota: Option<u64>,
     /// RFC 3339; at once if absent.
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -60,47 +61,66 @@ pub struct CampaignBody<'a> {
     /// Of a soft campaign: what happens to claims while the reading is over 2 s old: `refuse` (default) or `admit`.
     #[schema(value_type = Option<String>, example = "refuse")]
     on_stale: Option<Text<'a>>,
-    #[schema(ignore)]
-    packets: Option<IgnoredAny>,
+    /// Of a campaign of packets: what they hold.
+    #[schema(value_type = Option<PacketsBody>)]
+    packets: Option<Object<PacketsBody>>,
 }
 
 impl<'a> CampaignBody<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<NewCampaign, Problem> {
         let body: Self = object(bytes)?;
-        if body.packets.is_some() {
-            return Err(not_in_this_version("packets", "leave it out; red packets come with a later one"));
-        }
         let admission = body.admission()?;
         let opens_at = time(body.opens_at.as_ref(), "opens_at")?;
         let closes_at = time(body.closes_at.as_ref(), "closes_at")?;
         check_order(opens_at, closes_at)?;
-        let quota = quota(body.quota.ok_or_else(|| invalid("quota", "is required"))?)?;
+        let quota = body.quota(&admission)?;
         let shards = shards(body.shards)?;
-        if let NewAdmission::Hard { .. } = admission {
-            if quota > HARD_QUOTA_MAX {
-                return Err(invalid("quota", "must be at most 10000000 in a hard campaign"));
-            }
-            if shards.is_some_and(|shards| shards.count() > HARD_SHARDS_MAX) {
-                return Err(invalid("shards", "must be a power of two from 1 to 64 in a hard campaign"));
-            }
+        let is_exact = !matches!(admission, NewAdmission::Soft { .. });
+        if is_exact && shards.is_some_and(|shards| shards.count() > HARD_SHARDS_MAX) {
+            return Err(invalid("shards", "must be a power of two from 1 to 64 in a campaign that is not soft"));
         }
         Ok(NewCampaign { quota, opens_at, closes_at, shards, admission })
     }
 
     fn admission(&self) -> Result<NewAdmission, Problem> {
-        match self.admission.as_ref().map(Text::as_str) {
-            Some("soft") if self.hold_s.is_some() => Err(invalid("hold_s", "belongs to hard campaigns")),
+        let word = self.admission.as_ref().map(Text::as_str);
+        if word != Some("packets") && self.packets.is_some() {
+            return Err(invalid("packets", "belongs to campaigns with admission packets"));
+        }
+        match word {
+            Some("soft") if self.hold_s.is_some() => Err(invalid("hold_s", "belongs to campaigns that are not soft")),
             Some("soft") => Ok(NewAdmission::Soft { on_stale: on_stale(self.on_stale.as_ref())? }),
-            Some("hard") if self.on_stale.is_some() => Err(invalid("on_stale", "belongs to soft campaigns")),
-            Some("hard") => match self.hold_s.unwrap_or(0) {
-                hold_s if hold_s <= HOLD_S_MAX => Ok(NewAdmission::Hard { hold_s }),
-                _ => Err(invalid("hold_s", "must be a whole number of seconds from 0 to 2592000")),
-            },
-            Some("packets") => {
-                Err(not_in_this_version("admission", "say soft or hard; red packets come with a later one"))
+            Some("hard" | "packets") if self.on_stale.is_some() => {
+                Err(invalid("on_stale", "belongs to soft campaigns"))
             }
-            Some(_) => Err(invalid("admission", "must be soft or hard")),
-            None => Err(invalid("admission", "is required: choose soft or hard")),
+            Some("hard") => Ok(NewAdmission::Hard { hold_s: self.hold_s()? }),
+            Some("packets") => {
+                let Object(packets) = self.packets.as_ref().ok_or_else(|| invalid("packets", "is required"))?;
+                Ok(NewAdmission::Packets { hold_s: self.hold_s()?, packets: packets.parse()? })
+            }
+            Some(_) => Err(invalid("admission", "must be soft, hard or packets")),
+            None => Err(invalid("admission", "is required: choose soft, hard or packets")),
+        }
+    }
+
+    fn hold_s(&self) -> Result<u64, Problem> {
+        match self.hold_s.unwrap_or(0) {
+            hold_s if hold_s <= HOLD_S_MAX => Ok(hold_s),
+            _ => Err(invalid("hold_s", "must be a whole number of seconds from 0 to 2592000")),
+        }
+    }
+
+    fn quota(&self, admission: &NewAdmission) -> Result<u64, Problem> {
+        match (admission, self.quota) {
+            (NewAdmission::Packets { packets, .. }, None) => Ok(packets.count()),
+            (NewAdmission::Packets { .. }, Some(_)) => {
+                Err(invalid("quota", "must be absent: the quota is the number of packets"))
+            }
+            (NewAdmission::Hard { .. }, Some(places)) if places > HARD_QUOTA_MAX => {
+                Err(invalid("quota", "must be at most 10000000 in a hard campaign"))
+            }
+            (_, Some(places)) => quota(places),
+            (_, None) => Err(invalid("quota", "is required")),
         }
     }
 }
@@ -350,14 +370,24 @@ mod tests {
     #[test]
     fn broken_campaigns_are_refused_by_field_and_rule() {
         let cases = [
-            (r#"{"quota":1}"#, "admission", "is required: choose soft or hard"),
+            (r#"{"quota":1}"#, "admission", "is required: choose soft, hard or packets"),
             (r#"{"admission":"soft"}"#, "quota", "is required"),
             (r#"{"admission":"soft","quota":0}"#, "quota", "must be a whole number from 1 to 1000000000000"),
             (r#"{"admission":"soft","quota":-1}"#, "quota", "must be a whole number, 0 or more, not integer `-1`"),
             (r#"{"admission":"soft","quota":1,"shards":12}"#, "shards", "must be a power of two from 1 to 1024"),
-            (r#"{"admission":"packets","quota":1}"#, "admission", "is not in this version"),
-            (r#"{"admission":"maybe","quota":1}"#, "admission", "must be soft or hard"),
-            (r#"{"admission":"soft","quota":1,"hold_s":9}"#, "hold_s", "belongs to hard campaigns"),
+            (
+                r#"{"admission":"packets","packets":{"total_cents":5,"count":1},"quota":1}"#,
+                "quota",
+                "must be absent: the quota is the number of packets",
+            ),
+            (r#"{"admission":"packets"}"#, "packets", "is required"),
+            (
+                r#"{"admission":"hard","quota":1,"packets":{"total_cents":5,"count":1}}"#,
+                "packets",
+                "belongs to campaigns with admission packets",
+            ),
+            (r#"{"admission":"maybe","quota":1}"#, "admission", "must be soft, hard or packets"),
+            (r#"{"admission":"soft","quota":1,"hold_s":9}"#, "hold_s", "belongs to campaigns that are not soft"),
             (r#"{"admission":"hard","quota":1,"on_stale":"admit"}"#, "on_stale", "belongs to soft campaigns"),
             (
                 r#"{"admission":"hard","quota":1,"hold_s":2592001}"#,
@@ -368,7 +398,7 @@ mod tests {
             (
                 r#"{"admission":"hard","quota":1,"shards":128}"#,
                 "shards",
-                "must be a power of two from 1 to 64 in a hard campaign",
+                "must be a power of two from 1 to 64 in a campaign that is not soft",
             ),
             (r#"{"admission":"soft","quota":1,"on_stale":"x"}"#, "on_stale", "must be refuse or admit"),
             (

@@ -17,6 +17,7 @@ use crate::api::query::Known;
 use crate::api::response::{ClaimAnswer, json_no_store};
 use crate::api::state::AppState;
 use crate::domain::quota::step::ReleasedBy;
+use crate::domain::quota::terms::PoolReading;
 use crate::service::quota::audit::{Audit, ShardAudit};
 use crate::service::quota::operations::status_word;
 use crate::store::pools::Safety;
@@ -97,6 +98,9 @@ pub struct AuditAnswer {
     refunded: u64,
     /// Sent from one shard to another, and not arrived.
     in_flight: u64,
+    /// What packets of live claims hold, and refunded ones: 0 where the units are no packets.
+    claimed_cents: i64,
+    refunded_cents: i64,
     shards: Vec<ShardAnswer>,
     /// Units of live claims, as ranges with both ends.
     granted: Vec<(u64, u64)>,
@@ -144,6 +148,7 @@ pub async fn audit(app: Arc<AppState>, request: Request) -> Result<Response, Pro
 
 impl From<Audit> for AuditAnswer {
     fn from(audit: Audit) -> Self {
+        let cents = |of: fn(&PoolReading) -> i64| audit.shards.iter().map(|shard| of(&shard.reading)).sum();
         let sum = |number: fn(&ShardAudit) -> u64| audit.shards.iter().map(number).sum();
         Self {
             campaign: audit.campaign.as_str().to_owned(),
@@ -161,6 +166,8 @@ impl From<Audit> for AuditAnswer {
             retired: sum(|shard| shard.reading.retired),
             refunded: sum(|shard| shard.reading.refunded),
             in_flight: audit.in_flight,
+            claimed_cents: cents(|reading| reading.taken_cents),
+            refunded_cents: cents(|reading| reading.refunded_cents),
             shards: audit.shards.iter().map(ShardAnswer::from).collect(),
             granted: audit.granted,
             duplicates: audit.duplicates,

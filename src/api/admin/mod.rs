@@ -1,8 +1,11 @@
 //! Handlers of the admin listener.
 
+pub mod campaign_answer;
 pub mod campaigns;
 pub mod claims;
 pub mod events;
+pub mod ledger;
+pub mod packets;
 
 use axum::http::{HeaderMap, Uri, header};
 use serde::Serialize;

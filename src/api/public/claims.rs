@@ -65,6 +65,7 @@ pub async fn claim(app: Arc<AppState>, request: Request) -> Result<Response, Pro
                 outcome: Some("granted"),
                 state: None,
                 unit: None,
+                cents: None,
                 claimed_at,
                 deadline: None,
                 remaining: Some(remaining),

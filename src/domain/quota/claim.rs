@@ -182,7 +182,7 @@ mod tests {
     fn records_are_read_as_they_are_written() {
         let record = ClaimRecord {
             state: ClaimState::Held,
-            unit: Unit { number: 17, turn: 2 },
+            unit: Unit { number: 17, turn: 2, cents: None },
             secret: "abc".into(),
             claim_no: 1,
             claimed_ms: 5,

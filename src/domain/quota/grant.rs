@@ -73,6 +73,7 @@ impl Pool {
         } else {
             self.confirmed += 1;
         }
+        self.taken_cents += unit.cents.unwrap_or(0);
         self.note(LogKind::Grant, Some(wish.user), Some(&wish.user_raw), record.to_string());
         self.claims.insert(wish.user, record.clone());
         Some(record)

@@ -67,6 +67,7 @@ impl Pool {
             self.confirmed -= 1;
         }
         let unit = record.unit;
+        self.taken_cents -= unit.cents.unwrap_or(0);
         let record = ClaimRecord { state, ver: self.ver, ..record };
         self.keep(kind, user, record.clone());
         self.come_back(now_ms, unit);

@@ -9,7 +9,7 @@ pub const STEP_MAX: usize = 256;
 /// What a caller knows to be safe in a pool: the highest version that it was told of and that was replicated.
 ///
 /// A pool below it has lost something that somebody was promised, and stops (docs/FAULTS.md A10).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub struct Floor {
     pub incarnation: u64,
     pub ver: u64,

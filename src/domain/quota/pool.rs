@@ -24,6 +24,11 @@ pub struct Pool {
     /// The server that served last.
     pub run: String,
     pub admitting_until_ms: i64,
+    /// Nothing but looking is done to it before.
+    pub frozen_until_ms: i64,
+    /// Who rebuilds the pool, and how many parts it has been given; 0: nobody.
+    pub mender: u64,
+    pub mended: u64,
     /// Raised when a pool that lost something is reconciled.
     pub incarnation: u64,
     /// Raised by every change.
@@ -36,10 +41,14 @@ pub struct Pool {
     pub cooling: BTreeSet<Cooling>,
     pub retired: VecDeque<Unit>,
     pub refunded: u64,
+    /// What refunded packets hold.
+    pub refunded_cents: i64,
     pub claims: BTreeMap<UserKey, ClaimRecord>,
     /// Of claims that are held.
     pub deadlines: BTreeSet<(i64, UserKey)>,
     pub confirmed: u64,
+    /// What packets of live claims hold.
+    pub taken_cents: i64,
     /// Parcels on their way, by the shard they go to.
     pub out: BTreeMap<u16, Parcel>,
     /// The last parcel of each donor that came in: number and digest.
@@ -75,6 +84,13 @@ pub enum LogKind {
 }
 
 impl LogKind {
+    const ALL: [LogKind; 6] =
+        [LogKind::Grant, LogKind::Confirm, LogKind::Release, LogKind::Expire, LogKind::Void, LogKind::Refund];
+
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             LogKind::Grant => "grant",
@@ -97,6 +113,9 @@ impl Pool {
             seen: 0,
             run: run.to_owned(),
             admitting_until_ms: 0,
+            frozen_until_ms: 0,
+            mender: 0,
+            mended: 0,
             incarnation: 1,
             ver: 1,
             sver: 1,
@@ -105,9 +124,11 @@ impl Pool {
             cooling: BTreeSet::new(),
             retired: VecDeque::new(),
             refunded: 0,
+            refunded_cents: 0,
             claims: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             confirmed: 0,
+            taken_cents: 0,
             out: BTreeMap::new(),
             came: BTreeMap::new(),
             op: OpMark::default(),
@@ -158,6 +179,7 @@ impl Pool {
     pub(super) fn refund(&mut self, units: impl IntoIterator<Item = Unit>) {
         for unit in units {
             self.refunded += 1;
+            self.refunded_cents += unit.cents.unwrap_or(0);
             self.note(LogKind::Refund, None, None, unit.to_string());
         }
     }

@@ -2,6 +2,7 @@
 
 use super::claim::{ClaimAnswer, ClaimRecord, UserKey, Wish};
 use super::marks::{Floor, OpMark, Parcel, STEP_MAX};
+use super::mend::Mend;
 use super::terms::{PoolReading, PoolRules, PoolSchedule};
 use super::unit::Unit;
 
@@ -74,6 +75,8 @@ pub enum Step {
     Collect {
         entries: bool,
     },
+    /// Puts a pool right that has lost something, or holds the others still meanwhile.
+    Mend(Mend),
 }
 
 impl Step {
@@ -84,6 +87,7 @@ impl Step {
             Step::Restock { unretire, units, .. } => *unretire as usize + units.len(),
             Step::Credit { parcel, wishes, .. } => parcel.units.len().max(wishes.len()),
             Step::Close { limit } | Step::Reap { limit } => *limit as usize,
+            Step::Mend(mend) => mend.size(),
             _ => 0,
         };
         size > STEP_MAX
@@ -107,6 +111,7 @@ impl Step {
             Step::Credit { .. } => "credit",
             Step::Ack { .. } => "ack",
             Step::Collect { .. } => "collect",
+            Step::Mend(mend) => mend.name(),
         }
     }
 }
@@ -144,7 +149,10 @@ pub enum Answer {
     Fenced,
     /// The pool's server is another one than before: it hears for a second what callers know, before it serves.
     Admitting,
-    /// `Create`, `Reschedule`, `Restock`, `Ack`, `Finish`: false where there was nothing to do, or it may not be done.
+    /// Another pool of the campaign is put right; this one keeps still until then.
+    Frozen,
+    /// `Create`, `Reschedule`, `Restock`, `Ack`, `Finish`, `Mend`: false where there was nothing to do, or it may not be
+    /// done.
     Done(bool),
     /// `Retire`: units taken by this chunk, now or before.
     Retired(u32),

@@ -1,6 +1,7 @@
 //! Taking a step: who may pass, and what it does.
 
 use super::marks::Floor;
+use super::mend::Mend;
 use super::pool::Pool;
 use super::step::{Answer, CreditAnswer, Step, Stepped};
 use super::terms::PoolReading;
@@ -16,6 +17,10 @@ impl Pool {
             (Some(pool), step) => pool.guarded(now_us, floor, run, step),
             (None, Step::Create { rules, schedule }) => {
                 *pool = Some(Pool::new(rules, schedule, run));
+                Answer::Done(true)
+            }
+            (None, Step::Mend(Mend::Empty(blank))) => {
+                *pool = Some(Pool::blank(&blank, run));
                 Answer::Done(true)
             }
             (None, _) => Answer::Absent,
@@ -39,10 +44,13 @@ impl Pool {
         }
         // Sticky: the first caller who knows better stops the pool for all.
         self.fenced |= self.seen > self.ver;
-        if self.fenced {
-            return Answer::Fenced;
+        match step {
+            Step::Mend(mend) => self.mend(now_us, run, mend).map_or(Answer::Fenced, Answer::Done),
+            _ if self.fenced => Answer::Fenced,
+            Step::Look { .. } | Step::Collect { .. } => self.apply(now_us, step),
+            _ if now_ms < self.frozen_until_ms => Answer::Frozen,
+            step => self.apply(now_us, step),
         }
-        self.apply(now_us, step)
     }
 
     fn apply(&mut self, now_us: i64, step: Step) -> Answer {
@@ -69,6 +77,8 @@ impl Pool {
             }
             Step::Ack { home, parcel } => Answer::Done(self.ack(home, &parcel)),
             Step::Collect { entries } => Answer::Reading(Box::new(self.reading(now_ms, entries))),
+            // Taken before this is asked.
+            Step::Mend(_) => Answer::Done(false),
         }
     }
 
@@ -87,6 +97,8 @@ impl Pool {
             confirmed: self.confirmed,
             retired: self.retired.len() as u64,
             refunded: self.refunded,
+            taken_cents: self.taken_cents,
+            refunded_cents: self.refunded_cents,
             out: self.out.iter().map(|(home, parcel)| (*home, parcel.clone())).collect(),
             came: self.came.iter().filter(|_| entries).map(|(donor, (seq, _))| (*donor, *seq)).collect(),
             op: self.op,

@@ -51,6 +51,9 @@ pub struct PoolReading {
     pub confirmed: u64,
     pub retired: u64,
     pub refunded: u64,
+    /// What packets of live claims and refunded ones hold.
+    pub taken_cents: i64,
+    pub refunded_cents: i64,
     /// Parcels on their way, by shard.
     pub out: Vec<(u16, Parcel)>,
     /// The number of the last parcel that came in, by donor; empty unless asked for.

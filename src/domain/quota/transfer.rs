@@ -36,7 +36,8 @@ impl Pool {
     pub(super) fn credit(&mut self, donor: u16, parcel: &Parcel) -> CreditAnswer {
         let digest = digest(&parcel.units);
         if let Some((seq, known)) = self.came.get(&donor) {
-            if *seq == parcel.seq && *known != digest {
+            // 0: the pool was mended since, and nobody knows what came.
+            if *seq == parcel.seq && *known != digest && *known != 0 {
                 return CreditAnswer::Conflict;
             }
             if *seq >= parcel.seq {

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// A unit of a hard campaign. Written `17#2`: number 17, which has come back twice.
+/// A unit of a hard campaign, or a packet. Written `17#2`: number 17, which has come back twice; a packet `17#2:500`,
+/// which is 5.00 of the campaign's money.
 ///
 /// Number and turn together are never granted twice, so that a ledger can be keyed by them (docs/FAULTS.md A6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -12,11 +13,17 @@ pub struct Unit {
     /// From 1; below 2^53, so that Lua counts it exactly.
     pub number: u64,
     pub turn: u32,
+    /// What a packet holds: whole cents, at least 1. None: not a packet.
+    pub cents: Option<i64>,
 }
 
 impl Unit {
     pub fn new(number: u64) -> Self {
-        Self { number, turn: 0 }
+        Self { number, turn: 0, cents: None }
+    }
+
+    pub fn packet(number: u64, cents: i64) -> Self {
+        Self { number, turn: 0, cents: Some(cents) }
     }
 
     /// The same unit once it has come back.
@@ -28,7 +35,8 @@ impl Unit {
 
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{}", self.number, self.turn)
+        write!(f, "{}#{}", self.number, self.turn)?;
+        self.cents.map_or(Ok(()), |cents| write!(f, ":{cents}"))
     }
 }
 
@@ -36,13 +44,17 @@ impl FromStr for Unit {
     type Err = NotAUnit;
 
     fn from_str(text: &str) -> Result<Self, NotAUnit> {
-        let (number, turn) = text.split_once('#').ok_or(NotAUnit)?;
-        Ok(Self { number: number.parse().map_err(|_| NotAUnit)?, turn: turn.parse().map_err(|_| NotAUnit)? })
+        fn number<T: FromStr>(text: &str) -> Result<T, NotAUnit> {
+            text.parse().map_err(|_| NotAUnit)
+        }
+        let (name, rest) = text.split_once('#').ok_or(NotAUnit)?;
+        let (turn, cents) = rest.split_once(':').map_or((rest, None), |(turn, cents)| (turn, Some(cents)));
+        Ok(Self { number: number(name)?, turn: number(turn)?, cents: cents.map(number).transpose()? })
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not a unit: expected number#turn")]
+#[error("not a unit: expected number#turn or number#turn:cents")]
 pub struct NotAUnit;
 
 /// The text of some units, joined by commas: how they travel and what their digest is made of.
@@ -93,10 +105,12 @@ mod tests {
 
     #[test]
     fn units_are_read_as_they_are_written() {
-        let unit = Unit { number: 17, turn: 2 };
+        let unit = Unit { number: 17, turn: 2, cents: None };
         assert_eq!((unit.to_string().as_str(), unit.to_string().parse()), ("17#2", Ok(unit)));
-        assert_eq!(split(&joined(&[unit, Unit::new(3)])), Ok(vec![unit, Unit::new(3)]));
-        for bad in ["", "17", "#1", "1#", "-1#0", "1#x"] {
+        let packet = Unit { cents: Some(500), ..unit };
+        assert_eq!((packet.to_string().as_str(), packet.to_string().parse()), ("17#2:500", Ok(packet)));
+        assert_eq!(split(&joined(&[unit, packet])), Ok(vec![unit, packet]));
+        for bad in ["", "17", "#1", "1#", "-1#0", "1#x", "1#0:", "1#0:1:1"] {
             assert_eq!(bad.parse::<Unit>(), Err(NotAUnit), "{bad:?}");
         }
         assert_eq!(unit.returned().to_string(), "17#3");

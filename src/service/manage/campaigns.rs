@@ -5,27 +5,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::records::{IdPage, change_record, list, read};
-use crate::domain::campaign::{CampaignState, Schedule};
+use super::campaign_view::{CampaignView, OnStale};
+use super::packets::{NewPackets, packets_document, same_packets};
+use super::records::{IdPage, change_record, list, put_record, read};
 use crate::domain::id::CampaignId;
 use crate::domain::ring::Shards;
 use crate::local::store_clock::StoreClock;
 use crate::service::book::Book;
 use crate::service::error::ServiceError;
 use crate::service::quota::operations::Operations;
+use crate::service::quota::packets::{Part, with_part};
 use crate::service::quota::plan;
-use crate::store::documents::{CampaignDocument, Document, HardDocument, Phase};
+use crate::store::documents::{CampaignDocument, Document, HardDocument, PacketsDocument, Phase};
 use crate::store::records::{Put, RecordKind, Records};
-
-/// What a soft campaign does when its last reading is older than 2 s.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnStale {
-    /// 503: nobody is admitted on it.
-    #[default]
-    Refuse,
-    /// Admitted, flagged, without a bound on the overshoot.
-    Admit,
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewCampaign {
@@ -39,7 +31,7 @@ pub struct NewCampaign {
 }
 
 /// How a new campaign admits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NewAdmission {
     Soft {
         on_stale: OnStale,
@@ -47,6 +39,10 @@ pub enum NewAdmission {
     /// `hold_s` 0: claims are confirmed at once.
     Hard {
         hold_s: u64,
+    },
+    Packets {
+        hold_s: u64,
+        packets: NewPackets,
     },
 }
 
@@ -58,34 +54,6 @@ pub struct CampaignPatch {
     /// Some(None): no end any more.
     pub closes_at: Option<Option<Timestamp>>,
     pub paused: Option<bool>,
-}
-
-/// How a campaign admits, and what is being done to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AdmissionView {
-    Soft {
-        on_stale: OnStale,
-    },
-    Hard {
-        hold_s: u64,
-        phase: Phase,
-        /// What `quota` is on its way to.
-        quota_target: u64,
-    },
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CampaignView {
-    pub campaign: CampaignId,
-    pub state: CampaignState,
-    pub quota: u64,
-    pub opens_at: Timestamp,
-    pub closes_at: Option<Timestamp>,
-    pub shards: Shards,
-    pub admission: AdmissionView,
-    pub paused: bool,
-    pub created_at: Timestamp,
-    pub version: u64,
 }
 
 /// How far processes' ideas of the store's clock may differ: half of a slow round trip each.
@@ -100,6 +68,9 @@ pub struct Campaigns {
     /// How long processes may say "sold out" from memory, frozen in each hard campaign.
     pub sold_out_interval: Duration,
 }
+
+/// Others change a campaign that is being filled only by adding the same part.
+const PART_TRIES: usize = 8;
 
 /// A shard for each so many units, up to the default: fewer than that are soon moved to where the users are
 /// (docs/FAULTS.md A17).
@@ -135,7 +106,32 @@ impl Campaigns {
                     return Err(ServiceError::Conflict("the campaign was changed meanwhile: try again".into()));
                 }
             };
-        Ok((self.settled(campaign, standing, version).await?, created))
+        let view = match &new.admission {
+            NewAdmission::Packets { packets: NewPackets::List { amounts: Some(amounts), .. }, .. } => {
+                self.book.campaigns.put(&self.book.campaigns.slot(campaign.as_str()), standing, version);
+                self.add_packets(campaign, &Part { first: 1, cents: amounts.clone() }).await?
+            }
+            _ => self.settled(campaign, standing, version).await?,
+        };
+        Ok((view, created))
+    }
+
+    /// Adds a part to a campaign whose packets come as a list; with the last one it opens. The same part again goes on
+    /// where it stopped, or changes nothing.
+    pub async fn add_packets(&self, campaign: &CampaignId, part: &Part) -> Result<CampaignView, ServiceError> {
+        for _ in 0..PART_TRIES {
+            let (document, version) = read::<CampaignDocument>(&*self.records, campaign.as_str()).await?;
+            let document = document.ok_or(ServiceError::NoCampaign)?;
+            self.book.check_fingerprint(&document)?;
+            if let Some(begun) = with_part(&document, part)?
+                && !put_record(&self.book, &*self.records, campaign, version, &begun).await?
+            {
+                continue;
+            }
+            let (document, version) = self.operations.advance_with(campaign, Some(part)).await?;
+            return Ok(self.view(campaign, &document, version));
+        }
+        Err(ServiceError::Conflict("the campaign was changed meanwhile: send the part again".into()))
     }
 
     async fn document(&self, new: &NewCampaign) -> Result<CampaignDocument, ServiceError> {
@@ -144,41 +140,50 @@ impl Campaigns {
         if new.closes_at.is_some_and(|closes_at| closes_at <= opens_at) {
             return Err(closes_before_opening(opens_at));
         }
-        let default_shards = match new.admission {
-            NewAdmission::Soft { .. } => self.book.defaults.shards,
-            NewAdmission::Hard { .. } => hard_shards(new.quota),
-        };
+        let is_exact = !matches!(new.admission, NewAdmission::Soft { .. });
+        let default_shards = if is_exact { hard_shards(new.quota) } else { self.book.defaults.shards };
         let shards = new.shards.unwrap_or(default_shards);
-        let hard = match new.admission {
-            NewAdmission::Soft { .. } => None,
-            NewAdmission::Hard { hold_s } => {
-                self.operations.refuse_where_claims_could_be_lost().await?;
-                Some(HardDocument {
-                    phase: Phase::Filling,
-                    hold_s,
-                    interval_ms: self.sold_out_interval.as_millis() as u64,
-                    next_unit: new.quota + 1,
-                    quota_target: new.quota,
-                    operations: 1,
-                    running: Some(plan::fill(usize::from(shards.count()), new.quota)),
-                    schedule: 1,
-                    schedule_told: 1,
-                })
+        if is_exact {
+            self.operations.refuse_where_claims_could_be_lost().await?;
+        }
+        let (admission, hard) = match &new.admission {
+            NewAdmission::Soft { .. } => ("soft", None),
+            NewAdmission::Hard { hold_s } => ("hard", Some(self.exact(new.quota, shards, *hold_s, None))),
+            NewAdmission::Packets { hold_s, packets } => {
+                ("packets", Some(self.exact(new.quota, shards, *hold_s, Some(packets_document(packets)))))
             }
         };
         Ok(CampaignDocument {
-            admission: if hard.is_some() { "hard" } else { "soft" }.to_owned(),
+            admission: admission.to_owned(),
             quota: new.quota,
             opens_at,
             closes_at: new.closes_at,
             shards: shards.count(),
-            admit_on_stale: new.admission == NewAdmission::Soft { on_stale: OnStale::Admit },
+            admit_on_stale: matches!(new.admission, NewAdmission::Soft { on_stale: OnStale::Admit }),
             paused: false,
             closed: false,
             created_at: now,
             fingerprint: self.book.identity.fingerprint()?.to_owned(),
             hard,
         })
+    }
+
+    /// A campaign whose stock is still to be laid out; a list of packets comes in parts.
+    fn exact(&self, quota: u64, shards: Shards, hold_s: u64, packets: Option<PacketsDocument>) -> HardDocument {
+        let comes_later = packets.as_ref().is_some_and(|packets| packets.loaded() == 0);
+        HardDocument {
+            phase: Phase::Filling,
+            hold_s,
+            interval_ms: self.sold_out_interval.as_millis() as u64,
+            next_unit: if comes_later { 1 } else { quota + 1 },
+            quota_target: quota,
+            operations: u64::from(!comes_later),
+            running: (!comes_later).then(|| plan::fill(usize::from(shards.count()), quota)),
+            schedule: 1,
+            schedule_told: 1,
+            entered: false,
+            packets,
+        }
     }
 
     /// Remembers a record that was just written, and brings a hard campaign to where it says.
@@ -212,10 +217,13 @@ impl Campaigns {
             if let Some(hard) = &mut new.hard
                 && matches!(hard.phase, Phase::Filling | Phase::Ready)
             {
-                if hard.phase == Phase::Filling {
-                    return Err(being_changed());
-                }
-                hard.phase = Phase::Closing;
+                hard.phase = match hard.phase {
+                    // A list that nobody completes: what came in is refunded. If nothing did, there are no pools.
+                    Phase::Filling if hard.running.is_some() => return Err(being_changed()),
+                    Phase::Filling if hard.operations == 0 => Phase::Removed,
+                    _ => Phase::Closing,
+                };
+                hard.entered = false;
             }
             Ok(new)
         };
@@ -261,27 +269,7 @@ impl Campaigns {
     }
 
     fn view(&self, campaign: &CampaignId, document: &CampaignDocument, version: u64) -> CampaignView {
-        let CampaignDocument { opens_at, closes_at, paused, closed, .. } = *document;
-        let schedule = Schedule { opens_at, closes_at, paused, closed };
-        CampaignView {
-            campaign: campaign.clone(),
-            state: schedule.state(self.store_clock.now()),
-            quota: document.quota,
-            opens_at,
-            closes_at,
-            shards: Shards::new(document.shards.into()).unwrap_or(self.book.defaults.shards),
-            admission: match &document.hard {
-                None => AdmissionView::Soft {
-                    on_stale: if document.admit_on_stale { OnStale::Admit } else { OnStale::Refuse },
-                },
-                Some(hard) => {
-                    AdmissionView::Hard { hold_s: hard.hold_s, phase: hard.phase, quota_target: hard.quota_target }
-                }
-            },
-            paused,
-            created_at: document.created_at,
-            version,
-        }
+        CampaignView::of(campaign, (document, version), self.store_clock.now(), self.book.defaults.shards)
     }
 }
 
@@ -289,12 +277,21 @@ impl Campaigns {
 fn says_the_same(new: &NewCampaign, wish: &CampaignDocument, standing: &CampaignDocument) -> bool {
     let hold_s = |document: &CampaignDocument| document.hard.as_ref().map(|hard| hard.hold_s);
     let quota = |document: &CampaignDocument| document.hard.as_ref().map_or(document.quota, |hard| hard.quota_target);
-    quota(standing) == quota(wish)
+    standing.admission == wish.admission
+        && quota(standing) == quota(wish)
+        && same_packets(packets_of(new), standing.hard.as_ref().and_then(|hard| hard.packets.as_ref()))
         && hold_s(standing) == hold_s(wish)
         && standing.admit_on_stale == wish.admit_on_stale
         && new.opens_at.is_none_or(|opens_at| opens_at == standing.opens_at)
         && standing.closes_at == wish.closes_at
         && new.shards.is_none_or(|shards| shards.count() == standing.shards)
+}
+
+fn packets_of(new: &NewCampaign) -> Option<&NewPackets> {
+    match &new.admission {
+        NewAdmission::Packets { packets, .. } => Some(packets),
+        _ => None,
+    }
 }
 
 /// The record after a patch.
@@ -316,12 +313,19 @@ fn patched(old: &CampaignDocument, patch: &CampaignPatch) -> Result<CampaignDocu
                 return Err(being_changed());
             }
             if let Some(quota) = patch.quota {
+                if hard.packets.is_some() {
+                    return Err(ServiceError::Invalid {
+                        field: "quota",
+                        rule: "is the number of packets for good".into(),
+                    });
+                }
                 if hard.running.is_some() || hard.quota_target != old.quota {
                     return Err(being_changed());
                 }
                 hard.quota_target = quota;
             }
             hard.schedule += u64::from(rescheduled);
+            hard.entered = false;
         }
     }
     match new.closes_at {

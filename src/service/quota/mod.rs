@@ -19,13 +19,17 @@
 pub mod audit;
 pub mod claimants;
 pub mod claims;
+pub mod luckiest;
 pub mod memory;
 pub mod offer;
 pub mod operations;
+pub mod packets;
 pub mod plan;
 pub mod pools;
 pub mod queue;
 pub mod reading;
+pub mod recent;
+pub mod results;
 pub mod sold_out;
 pub mod survey;
 pub mod transfers;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 
 use super::claimants::ClaimantSet;
+use super::luckiest::LuckiestMemory;
 use super::memory::SoldOutMemory;
 use super::pools::LocalPool;
 use super::reading::Surveys;
@@ -33,17 +34,23 @@ pub struct Offer {
     pub surveys: Surveys,
     pub sold_out: SoldOutMemory,
     pub claimants: ClaimantSet,
+    pub luckiest: LuckiestMemory,
     /// Units this process granted, ever: tells how many since the last survey.
     pub granted: AtomicU64,
 }
 
 impl Offer {
-    pub fn new(campaign: &CampaignId, shards: Shards, facts: HardFacts, store: &Arc<dyn Pools>) -> Self {
+    pub fn new(
+        campaign: &CampaignId,
+        shards: Shards,
+        facts: HardFacts,
+        (store, remembers): (&Arc<dyn Pools>, bool),
+    ) -> Self {
         let address = |position| PoolAddress { campaign: campaign.clone(), position };
         let pools: Vec<Arc<LocalPool>> = shards
             .positions()
             .zip(0u16..)
-            .map(|(position, shard)| Arc::new(LocalPool::new(address(position), shard, store.clone())))
+            .map(|(position, shard)| Arc::new(LocalPool::new(address(position), shard, store.clone(), remembers)))
             .collect();
         let count = pools.len();
         Self {
@@ -56,6 +63,7 @@ impl Offer {
             surveys: Surveys::default(),
             sold_out: SoldOutMemory::default(),
             claimants: ClaimantSet::new(count),
+            luckiest: LuckiestMemory::default(),
             granted: AtomicU64::new(0),
             pools,
         }
@@ -69,13 +77,15 @@ impl Offer {
 /// All offers of this process.
 pub struct Offers {
     store: Arc<dyn Pools>,
+    /// There is a ledger that can be told what a pool has lost.
+    remembers: bool,
     /// By the campaign's serial number and its creation.
     kept: Cache<(u64, i64), Arc<Offer>>,
 }
 
 impl Offers {
-    pub fn new(store: Arc<dyn Pools>) -> Self {
-        Self { store, kept: Cache::builder().max_capacity(OFFERS_MAX).build() }
+    pub fn new(store: Arc<dyn Pools>, remembers: bool) -> Self {
+        Self { store, remembers, kept: Cache::builder().max_capacity(OFFERS_MAX).build() }
     }
 
     /// The offer of a campaign. One that was made anew under the same id (another creation) is another offer.
@@ -84,7 +94,11 @@ impl Offers {
         if let Some(offer) = self.kept.get(&key) {
             return offer;
         }
-        self.kept.get_with(key, || Arc::new(Offer::new(campaign, facts.shards, hard, &self.store)))
+        self.kept.get_with(key, || Arc::new(Offer::new(campaign, facts.shards, hard, (&self.store, self.remembers))))
+    }
+
+    pub fn all(&self) -> Vec<Arc<Offer>> {
+        self.kept.iter().map(|(_, offer)| offer).collect()
     }
 
     /// Campaigns that this process sells.

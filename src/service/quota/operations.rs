@@ -12,6 +12,7 @@ use std::sync::Arc;
 use futures_util::future::{join_all, try_join_all};
 
 use super::offer::{Offer, Offers};
+use super::packets::{Holdings, Part, holdings};
 use super::plan;
 use super::pools::{LocalPool, foreign};
 use super::reading::Survey;
@@ -20,10 +21,13 @@ use super::transfers;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::step::{Answer, Step};
 use crate::domain::quota::terms::{PoolRules, PoolSchedule, PoolStatus};
-use crate::service::book::{Admission, Book};
+use crate::service::book::{Admission, Book, HardFacts};
 use crate::service::error::ServiceError;
+use crate::service::ledger::entering::ledger_campaign;
 use crate::service::manage::records::put_record;
 use crate::store::documents::{CampaignDocument, Document, HardDocument, Operation, OperationKind, Phase};
+use crate::store::ledger::Ledger;
+use crate::store::outbox::Outbox;
 use crate::store::records::{RecordKind, Records};
 
 /// Units that a closing pool turns into refunds per step (docs/FAULTS.md F19).
@@ -36,6 +40,9 @@ pub struct Operations {
     pub book: Arc<Book>,
     pub records: Arc<dyn Records>,
     pub offers: Arc<Offers>,
+    pub outbox: Arc<dyn Outbox>,
+    /// None: there is no ledger.
+    pub ledger: Option<Arc<dyn Ledger>>,
 }
 
 /// Whether there is more to do at once, later, or not.
@@ -58,13 +65,22 @@ impl Operations {
 
     /// Brings a campaign up to date as far as possible now; the record as it then stands.
     pub async fn advance(&self, campaign: &CampaignId) -> Result<(CampaignDocument, u64), ServiceError> {
+        self.advance_with(campaign, None).await
+    }
+
+    /// The same with a part of its packets in hand.
+    pub async fn advance_with(
+        &self,
+        campaign: &CampaignId,
+        part: Option<&Part>,
+    ) -> Result<(CampaignDocument, u64), ServiceError> {
         for _ in 0..THINGS_MAX {
             let record = self.records.get(RecordKind::Campaign, campaign.as_str()).await?;
             let record = record.ok_or(ServiceError::NoCampaign)?;
             let document = CampaignDocument::decode(&record)?;
             self.book.check_fingerprint(&document)?;
             let progress = match &document.hard {
-                Some(hard) => self.next_thing(campaign, (&document, record.version), hard).await?,
+                Some(hard) => self.next_thing(campaign, (&document, record.version), (hard, part)).await?,
                 None => Progress::Finished,
             };
             if progress != Progress::More {
@@ -81,32 +97,43 @@ impl Operations {
         &self,
         campaign: &CampaignId,
         (document, version): (&CampaignDocument, u64),
-        hard: &HardDocument,
+        (hard, part): (&HardDocument, Option<&Part>),
     ) -> Result<Progress, ServiceError> {
         if matches!(hard.phase, Phase::Closed | Phase::Removed) {
-            return Ok(Progress::Finished);
+            return self.enter(campaign, (document, version), hard).await;
         }
         let offer = self.offer(campaign).await?;
         let new = if let Some(operation) = &hard.running {
-            self.carry_out(&offer, document, hard, operation).await?
+            match holdings(hard, operation, part)? {
+                Holdings::Unknown => return Ok(Progress::Later),
+                Holdings::Nothing => self.carry_out(&offer, (document, version), hard, (operation, None)).await?,
+                Holdings::Cents(cents) => {
+                    self.carry_out(&offer, (document, version), hard, (operation, Some(&cents))).await?
+                }
+            }
+        } else if hard.phase == Phase::Filling {
+            return Ok(Progress::Later);
         } else if hard.schedule_told < hard.schedule {
             tell_schedule(&offer, schedule(document, hard)).await?;
             with(document, HardDocument { schedule_told: hard.schedule, ..hard.clone() })
         } else if hard.phase == Phase::Removing {
+            if !self.is_drained(&offer).await? {
+                return Ok(Progress::Later);
+            }
             try_join_all(offer.pools.iter().map(|pool| pool.store().remove(&pool.address))).await?;
-            with(document, HardDocument { phase: Phase::Removed, ..hard.clone() })
+            with(document, HardDocument { phase: Phase::Removed, entered: false, ..hard.clone() })
         } else if hard.phase == Phase::Closing {
             if !close(&offer).await? {
                 return Ok(Progress::Later);
             }
-            with(document, HardDocument { phase: Phase::Closed, ..hard.clone() })
+            with(document, HardDocument { phase: Phase::Closed, entered: false, ..hard.clone() })
         } else if hard.quota_target != document.quota {
             let survey = survey::take(&offer, false).await;
             let (free, retired) = free_and_retired(&survey)?;
             let settled = || with(document, HardDocument { quota_target: document.quota, ..hard.clone() });
             plan::next(document, hard, &free, &retired).unwrap_or_else(settled)
         } else {
-            return Ok(Progress::Finished);
+            return self.enter(campaign, (document, version), hard).await;
         };
         // Somebody else's write only means that there is another record to go on with.
         put_record(&self.book, &*self.records, campaign, version, &new).await?;
@@ -117,26 +144,26 @@ impl Operations {
     async fn carry_out(
         &self,
         offer: &Arc<Offer>,
-        document: &CampaignDocument,
+        (document, version): (&CampaignDocument, u64),
         hard: &HardDocument,
-        operation: &Operation,
+        (operation, cents): (&Operation, Option<&[i64]>),
     ) -> Result<CampaignDocument, ServiceError> {
-        if operation.kind == OperationKind::Fill {
-            let rules = PoolRules { hold_ms: hold_ms(hard), interval_ms: ms(hard.interval_ms) };
-            let create = Step::Create { rules, schedule: schedule(document, hard) };
+        // Once: a pool that is missing later is lost, and making it anew would lose its units.
+        if operation.kind == OperationKind::Fill && operation.number == 1 {
+            let create = Step::Create { rules: rules(hard), schedule: schedule(document, hard) };
             try_join_all(offer.pools.iter().map(|pool| pool.step(create.clone()))).await?;
         }
         let parts = offer.pools.iter().map(async |pool| {
-            for step in plan::steps(operation, usize::from(pool.shard)) {
+            for step in plan::steps(operation, usize::from(pool.shard), cents) {
                 pool.step(step).await?;
             }
             Ok::<(), ServiceError>(())
         });
         try_join_all(parts).await?;
-        let mut new = HardDocument { running: None, ..hard.clone() };
+        let new = HardDocument { running: None, entered: false, ..hard.clone() };
         let mut quota = document.quota;
         match operation.kind {
-            OperationKind::Fill => new.phase = Phase::Ready,
+            OperationKind::Fill => return self.opened((document, version), new, offer, (operation, cents)).await,
             OperationKind::Raise => {}
             OperationKind::Lower => {
                 let survey = survey::take(offer, false).await;
@@ -146,6 +173,62 @@ impl Operations {
             }
         }
         Ok(CampaignDocument { quota, ..with(document, new) })
+    }
+
+    /// The record of a campaign that was filled: ready if that was all of it. The ledger has it first, with what its
+    /// packets hold, so that no claim can be drained that belongs to nothing.
+    async fn opened(
+        &self,
+        (document, version): (&CampaignDocument, u64),
+        mut hard: HardDocument,
+        offer: &Offer,
+        (operation, cents): (&Operation, Option<&[i64]>),
+    ) -> Result<CampaignDocument, ServiceError> {
+        if hard.packets.as_ref().is_none_or(|packets| packets.loaded() == packets.count) {
+            hard.phase = Phase::Ready;
+        }
+        let Some(ledger) = &self.ledger else { return Ok(with(document, hard)) };
+        let entered = async {
+            if let Some(cents) = cents {
+                ledger.add_packets(&offer.campaign, operation.first, cents).await?;
+            }
+            hard.entered = true;
+            ledger.enter(&ledger_campaign(&offer.campaign, &with(document, hard.clone()), &hard, version + 1)).await?;
+            Ok(hard)
+        };
+        Ok(with(document, entered.await.map_err(ServiceError::Ledger)?))
+    }
+
+    /// Tells the ledger of a change; the campaign goes on without it.
+    async fn enter(
+        &self,
+        campaign: &CampaignId,
+        (document, version): (&CampaignDocument, u64),
+        hard: &HardDocument,
+    ) -> Result<Progress, ServiceError> {
+        let Some(ledger) = self.ledger.as_ref().filter(|_| !hard.entered) else { return Ok(Progress::Finished) };
+        let hard = HardDocument { entered: true, ..hard.clone() };
+        let new = with(document, hard.clone());
+        if let Err(error) = ledger.enter(&ledger_campaign(campaign, &new, &hard, version + 1)).await {
+            tracing::debug!(campaign = campaign.as_str(), %error, "the ledger learns of a change later");
+            return Ok(Progress::Later);
+        }
+        put_record(&self.book, &*self.records, campaign, version, &new).await?;
+        Ok(Progress::More)
+    }
+
+    /// Whether the ledger has all news of a campaign; where there is none, nobody waits for them.
+    async fn is_drained(&self, offer: &Offer) -> Result<bool, ServiceError> {
+        if self.ledger.is_none() {
+            return Ok(true);
+        }
+        let lags = try_join_all(offer.pools.iter().map(|pool| self.outbox.lag(&pool.address))).await?;
+        Ok(lags.into_iter().flatten().all(|lag| lag.entries == 0))
+    }
+
+    /// Whether something is to be done to a campaign.
+    pub fn is_unfinished(&self, hard: &HardFacts) -> bool {
+        hard.unfinished || (self.ledger.is_some() && !hard.entered && hard.phase != Phase::Filling)
     }
 
     async fn offer(&self, campaign: &CampaignId) -> Result<Arc<Offer>, ServiceError> {
@@ -162,17 +245,18 @@ fn with(document: &CampaignDocument, hard: HardDocument) -> CampaignDocument {
     CampaignDocument { hard: Some(hard), ..document.clone() }
 }
 
-fn schedule(document: &CampaignDocument, hard: &HardDocument) -> PoolSchedule {
+/// What the pools of a campaign go by.
+pub fn rules(hard: &HardDocument) -> PoolRules {
+    PoolRules { hold_ms: ms(hard.hold_s.saturating_mul(1000)), interval_ms: ms(hard.interval_ms) }
+}
+
+pub fn schedule(document: &CampaignDocument, hard: &HardDocument) -> PoolSchedule {
     PoolSchedule {
         version: hard.schedule,
         opens_ms: document.opens_at.as_millisecond(),
         closes_ms: document.closes_at.map_or(i64::MAX, |at| at.as_millisecond()),
         paused: document.paused,
     }
-}
-
-fn hold_ms(hard: &HardDocument) -> i64 {
-    ms(hard.hold_s.saturating_mul(1000))
 }
 
 fn ms(ms: u64) -> i64 {

@@ -9,8 +9,13 @@ use crate::domain::quota::step::Step;
 use crate::domain::quota::unit::Unit;
 use crate::store::documents::{CampaignDocument, HardDocument, Operation, OperationKind};
 
-/// The steps that one shard's part of an operation consists of, in their order.
-pub fn steps(operation: &Operation, shard: usize) -> impl Iterator<Item = Step> + use<> {
+/// The steps that one shard's part of an operation consists of, in their order. `cents`: what its new units hold, where
+/// they are packets.
+pub fn steps<'a>(
+    operation: &Operation,
+    shard: usize,
+    cents: Option<&'a [i64]>,
+) -> impl Iterator<Item = Step> + use<'a> {
     let shards = operation.take.len() as u64;
     let take = operation.take[shard];
     let (number, kind) = (operation.number, operation.kind);
@@ -19,6 +24,11 @@ pub fn steps(operation: &Operation, shard: usize) -> impl Iterator<Item = Step> 
     let first = operation.first + place * part + place.min(rest);
     let count = if kind == OperationKind::Lower { take } else { take + part + u64::from(place < rest) };
     let max = STEP_MAX as u64;
+    let start = operation.first;
+    let unit = move |number: u64| match cents {
+        None => Unit::new(number),
+        Some(cents) => Unit::packet(number, cents[(number - start) as usize]),
+    };
     (0..count.div_ceil(max)).map(move |chunk| {
         let op = OpMark { operation: number, chunk: chunk + 1 };
         let (from, to) = (chunk * max, count.min((chunk + 1) * max));
@@ -27,14 +37,19 @@ pub fn steps(operation: &Operation, shard: usize) -> impl Iterator<Item = Step> 
         }
         // Units that were retired come back before new ones are issued.
         let unretire = to.min(take).saturating_sub(from);
-        let units = (from.max(take)..to.max(take)).map(|place| Unit::new(first + place - take)).collect();
+        let units = (from.max(take)..to.max(take)).map(|place| unit(first + place - take)).collect();
         Step::Restock { op, unretire: unretire as u32, units, cool: kind == OperationKind::Raise }
     })
 }
 
 /// The first operation of a new campaign.
 pub fn fill(shards: usize, quota: u64) -> Operation {
-    Operation { number: 1, kind: OperationKind::Fill, take: vec![0; shards], first: 1, fresh: quota }
+    fill_part(shards, 1, 1, quota)
+}
+
+/// An operation of a campaign that is filled in parts.
+pub fn fill_part(shards: usize, number: u64, first: u64, fresh: u64) -> Operation {
+    Operation { number, kind: OperationKind::Fill, take: vec![0; shards], first, fresh }
 }
 
 /// The operation that brings a campaign's quota nearer to its target, and the record that begins it. `free` and
@@ -65,6 +80,7 @@ pub fn next(
         next_unit: hard.next_unit + operation.fresh,
         operations: number,
         running: Some(operation),
+        entered: false,
         ..hard.clone()
     };
     new.hard = Some(hard);
@@ -92,7 +108,7 @@ mod tests {
 
     fn units(operation: &Operation) -> Vec<u64> {
         let shards = 0..operation.take.len();
-        let steps = shards.flat_map(|shard| steps(operation, shard));
+        let steps = shards.flat_map(|shard| steps(operation, shard, None));
         let mut numbers: Vec<u64> = steps
             .flat_map(|step| match step {
                 Step::Restock { units, .. } => units.into_iter().map(|unit| unit.number).collect(),
@@ -111,14 +127,24 @@ mod tests {
     }
 
     #[test]
+    fn packets_hold_what_their_numbers_say() {
+        let operation = fill_part(2, 2, 11, 3);
+        let of = |shard| steps(&operation, shard, Some(&[5, 6, 7])).collect::<Vec<_>>();
+        let restock =
+            |units| vec![Step::Restock { op: OpMark { operation: 2, chunk: 1 }, unretire: 0, units, cool: false }];
+        assert_eq!(of(0), restock(vec![Unit::packet(11, 5), Unit::packet(12, 6)]));
+        assert_eq!(of(1), restock(vec![Unit::packet(13, 7)]));
+    }
+
+    #[test]
     fn a_raise_brings_back_first_and_issues_the_rest() {
         let operation = Operation { number: 3, kind: OperationKind::Raise, take: vec![300, 0], first: 11, fresh: 5 };
-        let of_first: Vec<Step> = steps(&operation, 0).collect();
+        let of_first: Vec<Step> = steps(&operation, 0, None).collect();
         let numbers = |from: u64, to: u64| (from..to).map(Unit::new).collect::<Vec<_>>();
         let restock =
             |chunk, unretire, units| Step::Restock { op: OpMark { operation: 3, chunk }, unretire, units, cool: true };
         assert_eq!(of_first, [restock(1, 256, vec![]), restock(2, 44, numbers(11, 14))]);
-        assert_eq!(steps(&operation, 1).collect::<Vec<_>>(), [restock(1, 0, numbers(14, 16))]);
+        assert_eq!(steps(&operation, 1, None).collect::<Vec<_>>(), [restock(1, 0, numbers(14, 16))]);
     }
 
     #[test]

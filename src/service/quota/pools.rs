@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::recent::{About, Recent};
 use crate::domain::quota::marks::Floor;
 use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::domain::ring::Position;
@@ -16,11 +17,13 @@ pub struct LocalPool {
     pub shard: u16,
     store: Arc<dyn Pools>,
     floor: Mutex<Floor>,
+    /// What was told last; None: no ledger could ever be told of it.
+    pub recent: Option<Recent>,
 }
 
 impl LocalPool {
-    pub fn new(address: PoolAddress, shard: u16, store: Arc<dyn Pools>) -> Self {
-        Self { address, shard, store, floor: Mutex::default() }
+    pub fn new(address: PoolAddress, shard: u16, store: Arc<dyn Pools>, remembers: bool) -> Self {
+        Self { address, shard, store, floor: Mutex::default(), recent: remembers.then(Recent::default) }
     }
 
     pub fn position(&self) -> Position {
@@ -32,6 +35,7 @@ impl LocalPool {
         let name = step.name();
         // Read before sending: a floor of afterwards would accuse the pool of what came in between (docs/FAULTS.md A10).
         let floor = *self.lock();
+        let about = self.recent.as_ref().map(|_| About::of(&step));
         let stepped = match self.store.step(&self.address, floor, step).await {
             Ok(stepped) => stepped,
             Err(error) => {
@@ -44,6 +48,7 @@ impl LocalPool {
             Answer::Absent => Some(ServiceError::PoolLost { shard: self.shard, fenced: false }),
             Answer::Fenced => Some(ServiceError::PoolLost { shard: self.shard, fenced: true }),
             Answer::Admitting => Some(ServiceError::PoolAdmitting),
+            Answer::Frozen => Some(ServiceError::PoolFrozen),
             _ => None,
         };
         let outcome = if refusal.is_some() { "refused" } else { "ok" };
@@ -53,9 +58,18 @@ impl LocalPool {
             None => {
                 let mut floor = self.lock();
                 *floor = (*floor).max(stepped.at);
+                drop(floor);
+                if let (Some(recent), Some(about)) = (&self.recent, about) {
+                    recent.note(&about, &stepped);
+                }
                 Ok(stepped)
             }
         }
+    }
+
+    /// What this process knows to be replicated.
+    pub fn floor(&self) -> Floor {
+        *self.lock()
     }
 
     pub fn store(&self) -> &Arc<dyn Pools> {

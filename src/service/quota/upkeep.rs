@@ -35,20 +35,31 @@ impl Upkeep {
     /// Whether a campaign can need anything: soft ones, and those that are over, do not.
     pub async fn is_wanted(&self, campaign: &CampaignId) -> bool {
         match self.book.campaign(campaign).await.map(|facts| facts.admission) {
-            Ok(Admission::Hard(hard)) => hard.unfinished || matches!(hard.phase, Phase::Ready | Phase::Closing),
+            Ok(Admission::Hard(hard)) => {
+                self.operations.is_unfinished(&hard) || matches!(hard.phase, Phase::Ready | Phase::Closing)
+            }
             Ok(Admission::Soft { .. }) | Err(_) => false,
         }
+    }
+
+    /// Whether a pool of it has gone back in time, as of a moment ago.
+    pub async fn is_fenced(&self, campaign: &CampaignId) -> bool {
+        let Ok(facts) = self.book.campaign(campaign).await else { return false };
+        let Admission::Hard(hard) = facts.admission else { return false };
+        let survey = survey(&self.offers.get(campaign, &facts, hard), LOOK).await;
+        survey.pools.iter().any(|pool| matches!(pool, Err(ServiceError::PoolLost { fenced: true, .. })))
     }
 
     /// Does what is due. True: the campaign may need it again (it has holds, parcels, or something unfinished).
     pub async fn tend(&self, campaign: &CampaignId) -> Result<bool, ServiceError> {
         let facts = self.book.campaign(campaign).await?;
         let Admission::Hard(hard) = facts.admission else { return Ok(false) };
-        if hard.unfinished {
+        let unfinished = self.operations.is_unfinished(&hard);
+        if unfinished {
             self.operations.advance(campaign).await?;
         }
         if matches!(hard.phase, Phase::Filling | Phase::Closed | Phase::Removing | Phase::Removed) {
-            return Ok(hard.unfinished);
+            return Ok(unfinished);
         }
         let offer = self.offers.get(campaign, &facts, hard);
         let survey = survey(&offer, LOOK).await;
@@ -78,7 +89,7 @@ impl Upkeep {
             }
         }
         reaped.into_iter().collect::<Result<Vec<()>, _>>()?;
-        Ok(hard.hold_s > 0 || hard.unfinished || survey.known().any(|pool| !pool.reading.out.is_empty()))
+        Ok(hard.hold_s > 0 || unfinished || survey.known().any(|pool| !pool.reading.out.is_empty()))
     }
 }
 

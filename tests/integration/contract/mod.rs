@@ -3,6 +3,10 @@
 //! A promise is tested through the ports alone, on names of its own, so the functions may run in any order and on a
 //! store that holds other things. What only one store promises is tested beside that store.
 
+pub mod ledger;
+pub mod ledger_stream;
+mod outbox;
+mod outbox_on_redis;
 mod pools;
 mod pools_on_redis;
 mod records;

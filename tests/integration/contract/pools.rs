@@ -9,19 +9,21 @@ use std::time::Duration;
 
 use headcount::domain::id::CampaignId;
 use headcount::domain::quota::claim::{ClaimAnswer, ClaimRecord, ClaimState, UserKey, Wish};
+use headcount::domain::quota::inventory::Inventory;
 use headcount::domain::quota::marks::STEP_MAX;
 use headcount::domain::quota::marks::{Floor, OpMark, Parcel};
+use headcount::domain::quota::mend::{Blank, Mend};
 use headcount::domain::quota::pool::{LogKind, Pool};
 use headcount::domain::quota::step::{Answer, CreditAnswer, DebitAnswer, ReleaseAnswer, ReleasedBy, Step, Stepped};
-use headcount::domain::quota::terms::{PoolRules, PoolSchedule};
+use headcount::domain::quota::terms::{PoolRules, PoolSchedule, PoolStatus};
 use headcount::domain::quota::unit::Unit;
 use headcount::store::error::StoreError;
-use headcount::store::pools::{ClaimantsMark, PoolAddress, Pools};
+use headcount::store::pools::{ClaimantsMark, Duty, PoolAddress, Pools};
 
 use super::{fresh_name, position, told};
 
-/// Compares what a store keeps of a pool with its model.
-pub type Inspect<'a> = &'a (dyn Fn(&PoolAddress, &Pool) + Sync);
+/// Compares what a store keeps of a pool with its model. Last: the incarnation of each entry of the model's log.
+pub type Inspect<'a> = &'a (dyn Fn(&PoolAddress, &Pool, &[u64]) + Sync);
 
 /// Stands for the store's server in models.
 const RUN: &str = "model";
@@ -44,6 +46,8 @@ pub async fn upholds_the_promises_of_pools(
     told("a wish that ended is not granted anew", a_wish_that_ended_is_not_granted_anew(pools)).await;
     told("operations on stock happen once", operations_on_stock_happen_once(pools)).await;
     told("a parcel is taken in once", a_parcel_is_taken_in_once(pools)).await;
+    told("a frozen pool keeps still", a_frozen_pool_keeps_still(pools)).await;
+    told("a lost pool is rebuilt", a_lost_pool_is_rebuilt(pools)).await;
     told("claimants are kept up", claimants_are_kept_up(pools)).await;
     told("one holder has the upkeep", one_holder_has_the_upkeep(pools)).await;
     for seed in seeds {
@@ -94,6 +98,13 @@ async fn too_many_are_refused_before_any_write(pools: &Arc<dyn Pools>) {
         Step::Credit { donor: 1, parcel: Parcel { seq: 1, units }, wishes: Vec::new() },
         Step::Reap { limit: STEP_MAX as u32 + 1 },
         Step::Close { limit: STEP_MAX as u32 + 1 },
+        Step::Mend(Mend::Fill {
+            mender: 1,
+            part: 1,
+            claims: vec![(user(1), record_of(1))],
+            stock: (0..most).map(Unit::new).collect(),
+            retired: Vec::new(),
+        }),
     ];
     for step in too_many {
         let name = step.name();
@@ -176,6 +187,112 @@ async fn a_parcel_is_taken_in_once(pools: &Arc<dyn Pools>) {
     assert_eq!(take(pools, &donor, Step::Ack { home: 1, parcel }).await.answer, Answer::Done(false));
 }
 
+async fn a_frozen_pool_keeps_still(pools: &Arc<dyn Pools>) {
+    let pool = stocked(pools, 10).await;
+    let granted = claimed(pools, &pool, wish(1, "a")).await;
+    let freeze = |for_ms| Step::Mend(Mend::Freeze { for_ms, lost: vec![3] });
+    assert_eq!(take(pools, &pool, freeze(600_000)).await.answer, Answer::Done(true));
+    assert_eq!(take(pools, &pool, freeze(1)).await.answer, Answer::Done(true), "the longer one holds");
+    for step in [Step::Claim { wishes: vec![wish(1, "a")] }, Step::Reap { limit: 1 }, Step::Finish, create(1)] {
+        assert_eq!(take(pools, &pool, step).await.answer, Answer::Frozen);
+    }
+    let ClaimAnswer::Granted(record) = granted else { panic!("{granted:?}") };
+    assert_eq!(take(pools, &pool, Step::Look { user: user(1) }).await.answer, Answer::Record(Some(record)));
+    assert!(matches!(take(pools, &pool, Step::Collect { entries: true }).await.answer, Answer::Reading(_)));
+    assert_eq!(take(pools, &pool, Step::Mend(Mend::Thaw)).await.answer, Answer::Done(true));
+    // What the lost pool had sent before does not come in any more.
+    let late = Step::Credit { donor: 3, parcel: Parcel { seq: 1, units: vec![Unit::new(99)] }, wishes: Vec::new() };
+    assert_eq!(take(pools, &pool, late).await.answer, Answer::Credit(CreditAnswer::Known, Vec::new()));
+    assert_eq!(take(pools, &pool, freeze(20)).await.answer, Answer::Done(true));
+    let mut last = Answer::Frozen;
+    crate::harness::eventually("the freeze to end by itself", async || {
+        last = take(pools, &pool, Step::Finish).await.answer;
+        last != Answer::Frozen
+    })
+    .await;
+    assert_eq!(last, Answer::Done(false));
+}
+
+async fn a_lost_pool_is_rebuilt(pools: &Arc<dyn Pools>) {
+    for is_missing in [false, true] {
+        let pool = if is_missing { fresh_pool() } else { stocked(pools, 3).await };
+        let mend = |mend| async { take(pools, &pool, Step::Mend(mend)).await.answer };
+        if is_missing {
+            assert_eq!(mend(Mend::Fence).await, Answer::Absent);
+            assert_eq!(pools.inventory(&pool).await, Ok(None));
+        } else {
+            assert_eq!(mend(Mend::Empty(Box::new(blank(1)))).await, Answer::Done(false), "it is sound");
+            assert_eq!(mend(Mend::Fence).await, Answer::Done(true));
+            let inventory = pools.inventory(&pool).await.unwrap().expect("a fenced one tells too");
+            assert_eq!((inventory.fenced, inventory.stock), (true, vec![Unit::new(1), Unit::new(2), Unit::new(3)]));
+        }
+        for mender in [7, 8] {
+            assert_eq!(mend(Mend::Empty(Box::new(blank(mender)))).await, Answer::Done(true));
+            assert_eq!(take(pools, &pool, Step::Finish).await.answer, Answer::Fenced);
+        }
+        let fill = |mender, part| Mend::Fill {
+            mender,
+            part,
+            claims: vec![(user(part), record_of(part))],
+            stock: vec![Unit::packet(10 + part, 300)],
+            retired: vec![Unit::new(20 + part)],
+        };
+        let parts =
+            [(8, 2, false), (7, 1, false), (8, 1, true), (8, 1, true), (8, 2, true), (8, 1, true), (0, 3, false)];
+        for (mender, part, is_in) in parts {
+            assert_eq!(mend(fill(mender, part)).await, Answer::Done(is_in), "{mender}, {part}");
+        }
+        assert_eq!(mend(Mend::Reopen { mender: 7 }).await, Answer::Done(false));
+        for _ in 0..2 {
+            assert_eq!(mend(Mend::Reopen { mender: 8 }).await, Answer::Done(true));
+        }
+        let collected = take(pools, &pool, Step::Collect { entries: true }).await;
+        assert_eq!(collected.at, Floor { incarnation: 5, ver: 1001 });
+        let Answer::Reading(reading) = collected.answer else { panic!() };
+        assert_eq!((reading.avail, reading.retired, reading.confirmed, reading.taken_cents), (2, 2, 2, 300));
+        assert_eq!((reading.refunded, reading.refunded_cents, reading.came), (4, 900, vec![(2, 77)]));
+        assert!(matches!(claimed(pools, &pool, wish(1, "b")).await, ClaimAnswer::Already(_)));
+        let granted = claimed(pools, &pool, wish(9, "b")).await;
+        assert!(
+            matches!(&granted, ClaimAnswer::Granted(record) if record.unit == Unit::packet(11, 300)),
+            "{granted:?}"
+        );
+        // Of what came in before the loss only the number is known.
+        let parcel = Parcel { seq: 77, units: vec![Unit::new(98)] };
+        let again = take(pools, &pool, Step::Credit { donor: 2, parcel, wishes: Vec::new() }).await.answer;
+        assert_eq!(again, Answer::Credit(CreditAnswer::Known, Vec::new()));
+    }
+}
+
+pub fn blank(mender: u64) -> Blank {
+    Blank {
+        mender,
+        rules: PoolRules { hold_ms: 600_000, interval_ms: 1000 },
+        schedule: schedule(3),
+        status: PoolStatus::Open,
+        incarnation: 5,
+        ver: 1000,
+        seq: 500,
+        refunded: 4,
+        refunded_cents: 900,
+        came: vec![(2, 77)],
+    }
+}
+
+/// A confirmed claim of a packet whose number is the user's.
+fn record_of(number: u64) -> ClaimRecord {
+    ClaimRecord {
+        state: ClaimState::Confirmed,
+        unit: Unit { turn: 3, ..Unit::packet(number, 100 * number as i64) },
+        secret: "old".to_owned(),
+        claim_no: 2,
+        claimed_ms: 1,
+        deadline_ms: 0,
+        ver: 40,
+        idem: String::new(),
+    }
+}
+
 async fn claimants_are_kept_up(pools: &Arc<dyn Pools>) {
     let pool = stocked(pools, 3000).await;
     let mut claimed = 0;
@@ -211,7 +328,7 @@ async fn claimants_are_kept_up(pools: &Arc<dyn Pools>) {
 
 async fn one_holder_has_the_upkeep(pools: &Arc<dyn Pools>) {
     let campaign = fresh_pool().campaign;
-    let lease = |holder: &'static str, hold| pools.lease(&campaign, holder, Duration::from_millis(hold));
+    let lease = |holder: &'static str, hold| pools.lease(&campaign, Duty::Upkeep, holder, Duration::from_millis(hold));
     assert_eq!(lease("a", 60_000).await, Ok(true));
     assert_eq!(lease("b", 60_000).await, Ok(false));
     assert_eq!(lease("a", 1).await, Ok(true), "renewed, for less");
@@ -299,6 +416,9 @@ struct Driver<'a> {
     addresses: Vec<PoolAddress>,
     models: Vec<Option<Pool>>,
     issued: u64,
+    issued_cents: i64,
+    /// For each pool: the incarnations of the entries of its log.
+    lives: Vec<Vec<u64>>,
     operation: u64,
     schedules: u64,
     now_ms: i64,
@@ -320,6 +440,8 @@ impl<'a> Driver<'a> {
             addresses: (0..POOLS).map(address).collect(),
             models: vec![None; POOLS],
             issued: 0,
+            issued_cents: 0,
+            lives: vec![Vec::new(); POOLS],
             operation: 0,
             schedules: 1,
             now_ms: 0,
@@ -338,6 +460,8 @@ impl<'a> Driver<'a> {
             match self.random.below(100) {
                 0..3 => self.pages(pool).await,
                 3..6 => self.claimants(pool).await,
+                6..8 => self.inventory(pool).await,
+                8..10 => self.mend(pool).await,
                 _ => {
                     let (pool, step) = self.some_step(pool, number * 20 > steps * 19);
                     self.take(pool, step).await;
@@ -373,6 +497,10 @@ impl<'a> Driver<'a> {
         }
         if let (Answer::Done(true), Step::Restock { units, .. }) = (&told.answer, &step) {
             self.issued += units.len() as u64;
+            self.issued_cents += units.iter().filter_map(|unit| unit.cents).sum::<i64>();
+        }
+        if let Some(model) = &self.models[pool] {
+            self.lives[pool].resize(model.log.len(), model.incarnation);
         }
         told.answer
     }
@@ -446,7 +574,10 @@ impl<'a> Driver<'a> {
             return Step::Retire { op, count: self.random.below(12) as u32 };
         }
         let first = 1 + 12 * (POOLS as u64 * (3 * self.operation + op.chunk) + pool as u64);
-        let units = (first..first + self.random.below(12)).map(Unit::new).collect();
+        let packets = self.random.chance(50);
+        let unit =
+            |number: u64| if packets { Unit::packet(number, 1 + number as i64 % 700) } else { Unit::new(number) };
+        let units = (first..first + self.random.below(12)).map(unit).collect();
         Step::Restock { op, unretire: self.random.below(6) as u32, units, cool: self.random.chance(40) }
     }
 
@@ -485,24 +616,28 @@ impl<'a> Driver<'a> {
 
     /// All units are somewhere, once.
     fn balance(&self) {
-        let mut found = 0;
+        let (mut found, mut cents) = (0, 0);
+        let held = |units: &mut dyn Iterator<Item = &Unit>| units.filter_map(|unit| unit.cents).sum::<i64>();
         for (donor, pool) in self.models.iter().flatten().enumerate() {
             let here = pool.avail.len() + pool.cooling.len() + pool.deadlines.len() + pool.retired.len();
             found += here as u64 + pool.confirmed + pool.refunded;
+            cents += pool.taken_cents + pool.refunded_cents + held(&mut pool.avail.iter().chain(&pool.retired));
+            cents += held(&mut pool.cooling.iter().map(|cooling| &cooling.unit));
             for (home, parcel) in &pool.out {
                 let came = self.model(usize::from(*home)).came.get(&(donor as u16));
                 if came.is_none_or(|(seq, _)| *seq < parcel.seq) {
                     found += parcel.units.len() as u64;
+                    cents += held(&mut parcel.units.iter());
                 }
             }
         }
-        assert_eq!(found, self.issued, "issued");
+        assert_eq!((found, cents), (self.issued, self.issued_cents), "issued");
     }
 
     fn look_inside(&self) {
-        for (address, model) in self.addresses.iter().zip(self.models.iter().flatten()) {
+        for (pool, address) in self.addresses.iter().enumerate() {
             if let Some(inspect) = self.inspect {
-                inspect(address, model);
+                inspect(address, self.model(pool), &self.lives[pool]);
             }
         }
     }
@@ -544,6 +679,111 @@ impl<'a> Driver<'a> {
         *self.told.entry("claimants").or_default() += 1;
     }
 
+    async fn inventory(&mut self, pool: usize) {
+        let told = self.pools.inventory(&self.addresses[pool]).await.unwrap();
+        assert_eq!(told, Some(Inventory::from(self.model(pool))), "inventory of pool {pool}");
+        *self.told.entry("inventory").or_default() += 1;
+    }
+
+    /// A pool is lost, or said to be, and rebuilt from what it had, with some of what may come in a mender's way.
+    async fn mend(&mut self, pool: usize) {
+        let before = self.model(pool).clone();
+        let is_on_its_way = |(home, parcel): &(&u16, &Parcel)| {
+            let came = self.model(usize::from(**home)).came.get(&(pool as u16));
+            came.is_none_or(|(seq, _)| *seq < parcel.seq)
+        };
+        let sent = before.out.iter().filter(is_on_its_way).flat_map(|(_, parcel)| parcel.units.clone());
+        let stock = before.avail.iter().copied().chain(before.cooling.iter().map(|cooling| cooling.unit)).chain(sent);
+        let stock: Vec<Unit> = stock.collect();
+        for other in (0..POOLS).filter(|other| *other != pool) {
+            let freeze = Mend::Freeze { for_ms: self.random.below(12) as i64, lost: vec![pool as u16] };
+            assert_eq!(self.take(other, Step::Mend(freeze)).await, Answer::Done(true));
+        }
+        if self.random.chance(30) {
+            self.pools.remove(&self.addresses[pool]).await.unwrap();
+            self.models[pool] = None;
+        }
+        self.take(pool, Step::Mend(Mend::Fence)).await;
+        let mut tries = 1 + self.random.below(2);
+        while tries > 0 {
+            tries -= 1;
+            let mender = 1 + self.random.below(1 << 52);
+            let blank = self.blank_of(pool, &before, mender);
+            assert_eq!(self.take(pool, Step::Mend(Mend::Empty(Box::new(blank)))).await, Answer::Done(true));
+            let parts = parts_of(mender, &before, &stock);
+            // Whoever dies on the way leaves it to the next one.
+            let end = if tries > 0 { parts.len() / 2 } else { parts.len() };
+            for part in &parts[..end] {
+                for step in self.in_the_way(mender) {
+                    let at = self.random.below(POOLS as u64) as usize;
+                    self.take(if matches!(step, Step::Mend(_)) { pool } else { at }, step).await;
+                }
+                for _ in 0..=self.random.below(2) {
+                    assert_eq!(self.take(pool, Step::Mend(part.clone())).await, Answer::Done(true));
+                }
+            }
+            if tries == 0 {
+                assert_eq!(self.take(pool, Step::Mend(Mend::Reopen { mender })).await, Answer::Done(true));
+                let mender = mender * self.random.below(2) + 1;
+                self.take(pool, Step::Mend(Mend::Reopen { mender })).await;
+            }
+        }
+        if self.random.chance(50) {
+            for other in 0..POOLS {
+                self.take(other, Step::Mend(Mend::Thaw)).await;
+            }
+        }
+        self.look_inside();
+        if let Some((mark, _)) = self.marks[pool].take() {
+            let anew = self.pools.claimants(&self.addresses[pool], Some(&mark)).await.unwrap();
+            assert!(anew.all, "a mark of a life before");
+        }
+    }
+
+    /// What a lost pool begins anew with.
+    fn blank_of(&self, pool: usize, before: &Pool, mender: u64) -> Blank {
+        let others = (0..POOLS).filter(|other| *other != pool);
+        let burnt = others.filter_map(|other| self.model(other).came.get(&(pool as u16))).map(|(seq, _)| *seq).max();
+        let came = before.came.iter().map(|(donor, (seq, _))| (*donor, *seq));
+        Blank {
+            mender,
+            rules: before.rules,
+            schedule: before.schedule,
+            status: before.status,
+            incarnation: before.incarnation + 1,
+            ver: before.ver + 100,
+            seq: burnt.unwrap_or(0),
+            refunded: before.refunded,
+            refunded_cents: before.refunded_cents,
+            came: came.collect(),
+        }
+    }
+
+    /// Steps that are not for now.
+    fn in_the_way(&mut self, mender: u64) -> Vec<Step> {
+        let fill = |mender, part| Mend::Fill {
+            mender,
+            part,
+            claims: Vec::new(),
+            stock: vec![Unit::new(8_888_888)],
+            retired: Vec::new(),
+        };
+        let mut steps = Vec::new();
+        for _ in 0..self.random.below(3) {
+            steps.push(match self.random.below(8) {
+                0 => Step::Claim { wishes: self.wishes(4) },
+                1 => Step::Look { user: user(self.random.below(USERS)) },
+                2 => Step::Collect { entries: true },
+                3 => Step::Reap { limit: 2 },
+                4 => Step::Mend(fill(mender + 1, 1)),
+                5 => Step::Mend(fill(mender, 99)),
+                6 => Step::Mend(Mend::Reopen { mender: mender + 1 }),
+                _ => Step::Mend(Mend::Freeze { for_ms: 3, lost: Vec::new() }),
+            });
+        }
+        steps
+    }
+
     /// Closes all pools to the end: nothing stays but what was confirmed, refunded or retired.
     async fn end(&mut self) {
         for pool in 0..POOLS {
@@ -571,5 +811,27 @@ impl<'a> Driver<'a> {
         let ends = self.models.iter().flatten();
         let ended: u64 = ends.map(|pool| pool.confirmed + pool.refunded + pool.retired.len() as u64).sum();
         assert_eq!(ended, self.issued);
+    }
+}
+
+/// A pool's content in small parts.
+fn parts_of(mender: u64, before: &Pool, stock: &[Unit]) -> Vec<Mend> {
+    let claims: Vec<(UserKey, ClaimRecord)> =
+        before.claims.iter().map(|(user, record)| (*user, record.clone())).collect();
+    let retired: Vec<Unit> = before.retired.iter().copied().collect();
+    let (mut claims, mut stock, mut retired) = (claims.chunks(17), stock.chunks(11), retired.chunks(7));
+    let mut parts = Vec::new();
+    loop {
+        let some = (claims.next(), stock.next(), retired.next());
+        if some == (None, None, None) {
+            return parts;
+        }
+        parts.push(Mend::Fill {
+            mender,
+            part: parts.len() as u64 + 1,
+            claims: some.0.unwrap_or_default().to_vec(),
+            stock: some.1.unwrap_or_default().to_vec(),
+            retired: some.2.unwrap_or_default().to_vec(),
+        });
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use headcount::adapters::redis::{RedisConfig, RedisStore, keys};
 use headcount::domain::quota::claim::{ClaimAnswer, UserKey};
 use headcount::domain::quota::marks::{Floor, OpMark};
+use headcount::domain::quota::mend::Mend;
 use headcount::domain::quota::pool::Pool;
 use headcount::domain::quota::step::{Answer, ReleasedBy, Step};
 use headcount::domain::quota::terms::PoolStatus;
@@ -16,7 +17,7 @@ use headcount::runtime::tasks::Tasks;
 use headcount::store::error::StoreError;
 use headcount::store::pools::{PoolAddress, Pools, Safety};
 
-use super::pools::{claimed, create, fresh_pool, stocked, take, upholds_the_promises_of_pools, user, wish};
+use super::pools::{blank, claimed, create, fresh_pool, stocked, take, upholds_the_promises_of_pools, user, wish};
 use crate::harness::cluster::{ClusterOptions, RedisCluster};
 use crate::harness::eventually;
 use crate::harness::redis::{Flavor, RedisServer};
@@ -42,7 +43,8 @@ async fn a_redis_cluster() {
     let cluster = RedisCluster::start_with(ClusterOptions { replicas: 0, ..ClusterOptions::default() }).await;
     let (pools, tasks) = started(&cluster.url()).await;
     let server = |address: &PoolAddress| &cluster.nodes[cluster.owner_of(keys::pool(address)[0].slot).unwrap()];
-    let inspect = |address: &PoolAddress, model: &Pool| compare(server(address), address, model);
+    let inspect =
+        |address: &PoolAddress, model: &Pool, lives: &[u64]| compare(server(address), address, (model, lives));
     upholds_the_promises_of_pools(&pools, 4..6, STEPS, Some(&inspect)).await;
     a_pool_serves_while_its_slot_moves(&pools, &cluster).await;
     assert!(tasks.finish(Duration::from_secs(5)).await);
@@ -50,10 +52,12 @@ async fn a_redis_cluster() {
 
 async fn on_server(server: &RedisServer, seeds: std::ops::Range<u64>) {
     let (pools, tasks) = started(&server.url()).await;
-    let inspect = |address: &PoolAddress, model: &Pool| compare(server, address, model);
+    let inspect = |address: &PoolAddress, model: &Pool, lives: &[u64]| compare(server, address, (model, lives));
     upholds_the_promises_of_pools(&pools, seeds, STEPS, Some(&inspect)).await;
     all_keys_are_there_from_the_first_step_to_the_last(&pools, server).await;
     a_pool_without_its_state_is_lost(&pools, server).await;
+    an_emptied_pool_is_whole_whatever_was_left(&pools, server).await;
+    a_pool_of_an_older_version_is_served(&pools, server).await;
     another_server_hears_floors_for_a_second(&pools, server).await;
     claimants_outlive_what_is_trimmed(&pools, server).await;
     eviction_is_an_obstacle(&pools, server).await;
@@ -133,6 +137,56 @@ async fn a_pool_without_its_state_is_lost(pools: &Arc<dyn Pools>, server: &Redis
     server.command(&[b"DEL".as_slice(), &keys::pool(&pool)[keys::STATE].text]);
     assert_eq!(take(pools, &pool, create(1)).await.answer, Answer::Absent);
     assert_eq!(take(pools, &pool, Step::Finish).await.answer, Answer::Absent);
+}
+
+/// What was lost with a server may be any of a pool's keys.
+async fn an_emptied_pool_is_whole_whatever_was_left(pools: &Arc<dyn Pools>, server: &RedisServer) {
+    for lost in [vec![keys::STATE], vec![keys::STOCK, keys::LOG], vec![keys::CLAIMS], vec![keys::STATE, keys::LOG]] {
+        let pool = stocked(pools, 3).await;
+        claimed(pools, &pool, wish(1, "a")).await;
+        take(pools, &pool, Step::Mend(Mend::Fence)).await;
+        let all = keys::pool(&pool);
+        for place in &lost {
+            server.command(&[b"DEL".as_slice(), &all[*place].text]);
+        }
+        let emptied = take(pools, &pool, Step::Mend(Mend::Empty(Box::new(blank(1))))).await;
+        assert_eq!((emptied.answer, emptied.at), (Answer::Done(true), Floor { incarnation: 5, ver: 1000 }), "{lost:?}");
+        let mut model = None;
+        Pool::step(&mut model, 0, Floor::default(), "", Step::Mend(Mend::Empty(Box::new(blank(1)))));
+        let mut model = model.unwrap();
+        // Made with 1, stocked, emptied.
+        model.sver += if lost.contains(&keys::STATE) { 0 } else { 2 };
+        let log = server.command(&[b"XLEN".as_slice(), &all[keys::LOG].text]).int();
+        assert_eq!(log, i64::from(!lost.contains(&keys::LOG)), "{lost:?}: what the ledger has not read stays");
+        server.command(&[b"XTRIM".as_slice(), &all[keys::LOG].text, b"MAXLEN", b"0"]);
+        compare(server, &pool, (&model, &[]));
+        let groups = server.command(&[b"XINFO".as_slice(), b"GROUPS", &all[keys::LOG].text]).list();
+        let names: Vec<Vec<u8>> =
+            groups.into_iter().map(|group| bytes(Reply::List(group.list()[1..2].to_vec())).remove(0)).collect();
+        assert_eq!(names, [b"ledger".to_vec()], "{lost:?}");
+    }
+}
+
+/// A pool that was made before there were packets lacks some numbers.
+async fn a_pool_of_an_older_version_is_served(pools: &Arc<dyn Pools>, server: &RedisServer) {
+    let pool = stocked(pools, 3).await;
+    let state = &keys::pool(&pool)[keys::STATE].text;
+    let removed = server.command(&[
+        b"HDEL".as_slice(),
+        state,
+        b"taken_cents",
+        b"refunded_cents",
+        b"frozen",
+        b"mender",
+        b"mended",
+    ]);
+    assert_eq!(removed.int(), 5);
+    assert!(matches!(claimed(pools, &pool, wish(1, "a")).await, ClaimAnswer::Granted(_)));
+    assert_eq!(pools.inventory(&pool).await.unwrap().unwrap().refunded_cents, 0);
+    let Answer::Reading(reading) = take(pools, &pool, Step::Collect { entries: false }).await.answer else { panic!() };
+    assert_eq!((reading.avail, reading.taken_cents, reading.refunded_cents), (2, 0, 0));
+    assert_eq!(take(pools, &pool, Step::Close { limit: 5 }).await.answer, Answer::Left(0));
+    assert_eq!(take(pools, &pool, Step::Mend(Mend::Fence)).await.answer, Answer::Done(true));
 }
 
 /// docs/FAULTS.md F1.
@@ -315,7 +369,7 @@ async fn started(url: &str) -> (Arc<dyn Pools>, Tasks) {
 }
 
 /// A pool with some units, on a cluster whose replicas may take their time at first.
-async fn stocked_surely(pools: &Arc<dyn Pools>) -> PoolAddress {
+pub async fn stocked_surely(pools: &Arc<dyn Pools>) -> PoolAddress {
     let probe = fresh_pool();
     eventually("replicas that acknowledge", async || {
         pools.step(&probe, Floor::default(), create(1)).await.is_ok()
@@ -326,7 +380,7 @@ async fn stocked_surely(pools: &Arc<dyn Pools>) -> PoolAddress {
 }
 
 /// The replicas of the primary that keeps a pool.
-fn replicas_of<'c>(cluster: &'c RedisCluster, pool: &PoolAddress) -> Vec<&'c RedisServer> {
+pub fn replicas_of<'c>(cluster: &'c RedisCluster, pool: &PoolAddress) -> Vec<&'c RedisServer> {
     let owner = cluster.owner_of(keys::pool(pool)[0].slot).unwrap();
     let port = cluster.nodes[owner].port.to_string();
     let is_replica = |node: &&RedisServer| node.info("replication", "master_port").as_deref() == Some(&port);
@@ -334,7 +388,7 @@ fn replicas_of<'c>(cluster: &'c RedisCluster, pool: &PoolAddress) -> Vec<&'c Red
 }
 
 /// All that stands in the seven keys is what the model has.
-fn compare(server: &RedisServer, address: &PoolAddress, model: &Pool) {
+fn compare(server: &RedisServer, address: &PoolAddress, (model, lives): (&Pool, &[u64])) {
     let keys = keys::pool(address);
     let key = |place: usize| keys[place].text.to_vec();
     let ask = |command: &[&[u8]]| server.command(command);
@@ -358,7 +412,7 @@ fn compare(server: &RedisServer, address: &PoolAddress, model: &Pool) {
     let cooling = scored(ask(&[b"ZRANGE", &key(4), b"0", b"-1", b"WITHSCORES"]));
     let text = |cooling: &Cooling| (cooling.ready_ms, cooling.unit.to_string().into_bytes());
     assert_eq!(cooling, model.cooling.iter().map(text).collect::<Vec<_>>(), "cooling");
-    log(ask(&[b"XRANGE", &key(5), b"-", b"+"]), model);
+    log(ask(&[b"XRANGE", &key(5), b"-", b"+"]), model, lives);
 }
 
 fn state(state: &BTreeMap<Vec<u8>, Vec<u8>>, model: &Pool) {
@@ -389,6 +443,11 @@ fn state(state: &BTreeMap<Vec<u8>, Vec<u8>>, model: &Pool) {
         ("chunk", model.op.chunk),
         ("op_chunk", model.op_chunk.into()),
         ("op_total", model.op_total),
+        ("taken_cents", model.taken_cents as u64),
+        ("refunded_cents", model.refunded_cents as u64),
+        ("frozen", model.frozen_until_ms as u64),
+        ("mender", model.mender),
+        ("mended", model.mended),
     ];
     for (name, number) in numbers {
         assert_eq!(text(name), number.to_string(), "{name}");
@@ -403,13 +462,14 @@ fn state(state: &BTreeMap<Vec<u8>, Vec<u8>>, model: &Pool) {
     }
 }
 
-fn log(entries: Reply, model: &Pool) {
+fn log(entries: Reply, model: &Pool, lives: &[u64]) {
     let entries = entries.list();
     assert_eq!(entries.len(), model.log.len(), "entries of the log");
-    for (entry, expected) in entries.into_iter().zip(&model.log) {
+    for ((entry, expected), life) in entries.into_iter().zip(&model.log).zip(lives) {
         let mut found = fields(entry.list().remove(1));
         let mut field = |name: &[u8]| found.remove(name);
         let text = |text: &str| Some(text.as_bytes().to_vec());
+        assert_eq!(field(b"i"), text(&life.to_string()));
         assert_eq!(field(b"v"), text(&expected.ver.to_string()));
         assert_eq!(field(b"k"), text(expected.kind.as_str()));
         assert_eq!(field(b"r"), text(&expected.text));

@@ -9,6 +9,7 @@ use headcount::runtime::clock::Clock;
 use headcount::runtime::tasks::Tasks;
 use headcount::store::Stores;
 
+use super::outbox::upholds_the_promises_of_outboxes;
 use super::pools::upholds_the_promises_of_pools;
 use super::upholds_the_promises;
 use crate::harness::cluster::{ClusterOptions, RedisCluster};
@@ -21,6 +22,7 @@ async fn the_embedded_store() {
     let store = EmbeddedStore::open(EmbeddedConfig::new(dir.path()), Clock::real(), Tasks::new()).unwrap();
     upholds_the_promises(&store.stores(), None).await;
     upholds_the_promises_of_pools(&store.stores().pools, 6..8, 1_000, None).await;
+    upholds_the_promises_of_outboxes(&store.stores()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

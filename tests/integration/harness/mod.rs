@@ -6,20 +6,26 @@
 //! | `redis.rs` | one redis-server or valkey-server, plain or with TLS and an ACL user |
 //! | `cluster.rs` | a cluster of them, with the faults that a test can cause |
 //! | `crowd.rs` | users, and how they arrive |
+//! | `databases.rs` | SQLite, PostgreSQL, MariaDB: databases for the ledger |
+//! | `halt.rs` | a proxy that halts PostgreSQL's client within a transaction |
 //! | `placement.rs` | nothing: says which master a user is on |
 //! | `proxies.rs` | nginx, Envoy, Traefik, as docs/GATE.md sets them up |
 //! | `shop.rs` | what stands behind them, and what it was asked |
 //! | `gateway.rs` | the real binary, and a client for its two listeners |
 //! | `proxy.rs` | a proxy that can lose answers |
+//! | `rain.rs` | a campaign of packets, and its ledger |
 //! | `sale.rs`, `told.rs` | a hard campaign under load, and all that its users are told |
 
 pub mod cluster;
 pub mod crowd;
+pub mod databases;
 pub mod gateway;
+pub mod halt;
 pub mod placement;
 pub mod process;
 pub mod proxies;
 pub mod proxy;
+pub mod rain;
 pub mod redis;
 pub mod resp;
 pub mod sale;
