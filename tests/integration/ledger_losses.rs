@@ -166,6 +166,8 @@ async fn a_ledger_that_has_not_heard_all_rebuilds_only_if_that_is_accepted() {
     let unknown = claims(&rain, 10..15).await;
     redis.flush();
     databases.go_on().await;
+    // The process that granted them brings what it remembers.
+    books.come_to("confirmed", 15).await;
     let refused = reconcile(&gateway, "list", json!({ "mode": "from_ledger" })).await;
     let detail = refused["problem"]["detail"].as_str().expect("a problem");
     assert!(detail.contains("is gone") && detail.contains("--accept-loss"), "{detail}");
