@@ -66,16 +66,16 @@ impl Databases {
 
     /// Starts the server again, on its port and folder, and waits for it.
     pub async fn go_on(&self) {
-        let process = match self.brand {
-            Brand::Sqlite => return,
-            Brand::Postgres => self.launch_postgres(),
-            Brand::MariaDb => self.launch_mariadb(),
-        };
-        *self.process() = Some(process);
+        if self.brand == Brand::Sqlite {
+            return;
+        }
+        self.launch();
         eventually(&format!("{:?} on port {}", self.brand, self.port), async || {
-            let mut process = self.process().take().expect("just started");
-            assert!(process.exited().is_none(), "it ended: {}", process.log());
-            *self.process() = Some(process);
+            // Processes of a PostgreSQL that was killed may live a moment longer, and it will not start beside them.
+            let ended = self.process().as_mut().is_none_or(|process| process.exited().is_some());
+            if ended {
+                self.launch();
+            }
             AnyConnection::connect(&self.admin()).await.is_ok()
         })
         .await;
@@ -84,6 +84,15 @@ impl Databases {
     /// Sends the server a signal: STOP, CONT.
     pub fn signal(&self, name: &str) {
         self.process().as_ref().expect("a server").signal(name);
+    }
+
+    fn launch(&self) {
+        let process = match self.brand {
+            Brand::Sqlite => return,
+            Brand::Postgres => self.launch_postgres(),
+            Brand::MariaDb => self.launch_mariadb(),
+        };
+        *self.process() = Some(process);
     }
 
     fn admin(&self) -> String {
