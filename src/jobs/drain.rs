@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::rounds::{CampaignDuty, DutyFuture};
+use super::rounds::{CampaignDuty, DutyFuture, IDLE};
 use crate::domain::id::CampaignId;
 use crate::service::ledger::drain::{Drain, Drained};
 use crate::store::outbox::OutboxLag;
@@ -45,27 +45,25 @@ impl DrainDuty {
     }
 
     async fn drained(&self, campaign: &CampaignId, drained: Drained) -> Duration {
-        let over = drained == Drained::default() && self.drain.is_over(campaign).await;
-        {
-            let mut state = self.state();
-            if std::mem::take(&mut state.failing) {
-                tracing::info!("the ledger answers again");
-            }
-            if over {
+        if std::mem::take(&mut self.state().failing) {
+            tracing::info!("the ledger answers again");
+        }
+        if drained == Drained::default() && self.drain.is_over(campaign).await {
+            {
+                let mut state = self.state();
                 state.over.insert(campaign.clone());
-                state.lags.remove(campaign);
                 state.quiet.remove(campaign);
-                self.drain.told.forget(campaign);
             }
+            self.drain.told.forget(campaign);
+            self.tell(campaign, None);
+            return IDLE;
         }
         if drained.left > 0 {
             // What is left has an age; the store knows it.
             self.measure(campaign).await;
             return Duration::ZERO;
         }
-        if !over {
-            self.tell(campaign, Some(OutboxLag::default()));
-        }
+        self.tell(campaign, Some(OutboxLag::default()));
         self.next_look(campaign, drained.fresh > 0)
     }
 

@@ -151,11 +151,7 @@ impl Drain {
     }
 
     pub async fn offer(&self, campaign: &CampaignId) -> Result<Arc<Offer>, ServiceError> {
-        let facts = self.book.campaign(campaign).await?;
-        match facts.admission {
-            Admission::Hard(hard) => Ok(self.offers.get(campaign, &facts, hard)),
-            Admission::Soft { .. } => Err(ServiceError::NotKeptBySoft),
-        }
+        self.offers.of(&self.book, campaign).await
     }
 }
 

@@ -21,7 +21,7 @@ use super::transfers;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::step::{Answer, Step};
 use crate::domain::quota::terms::{PoolRules, PoolSchedule, PoolStatus};
-use crate::service::book::{Admission, Book, HardFacts};
+use crate::service::book::{Book, HardFacts};
 use crate::service::error::ServiceError;
 use crate::service::ledger::entering::ledger_campaign;
 use crate::service::manage::records::put_record;
@@ -102,7 +102,7 @@ impl Operations {
         if matches!(hard.phase, Phase::Closed | Phase::Removed) {
             return self.enter(campaign, (document, version), hard).await;
         }
-        let offer = self.offer(campaign).await?;
+        let offer = self.offers.of(&self.book, campaign).await?;
         let new = if let Some(operation) = &hard.running {
             match holdings(hard, operation, part)? {
                 Holdings::Unknown => return Ok(Progress::Later),
@@ -229,14 +229,6 @@ impl Operations {
     /// Whether something is to be done to a campaign.
     pub fn is_unfinished(&self, hard: &HardFacts) -> bool {
         hard.unfinished || (self.ledger.is_some() && !hard.entered && hard.phase != Phase::Filling)
-    }
-
-    async fn offer(&self, campaign: &CampaignId) -> Result<Arc<Offer>, ServiceError> {
-        let facts = self.book.campaign(campaign).await?;
-        match facts.admission {
-            Admission::Hard(hard) => Ok(self.offers.get(campaign, &facts, hard)),
-            Admission::Soft { .. } => Err(ServiceError::NotKeptBySoft),
-        }
     }
 }
 
