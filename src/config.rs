@@ -77,10 +77,14 @@ pub struct Loaded {
 pub fn load(environment: &Environment) -> Result<Loaded, Vec<BadValue>> {
     let mut read = Reader::new(environment, VARIABLES);
     let store = store(&mut read);
+    let own_dir = match &store {
+        StoreChoice::Embedded { dir } => Some(dir.as_path()),
+        StoreChoice::Redis(_) => None,
+    };
     let config = Config {
         listen: read.value("HEADCOUNT_LISTEN", values::address),
         admin_listen: read.value("HEADCOUNT_ADMIN_LISTEN", values::address),
-        ledger: ledger::read(&mut read, matches!(store, StoreChoice::Embedded { .. })),
+        ledger: ledger::read(&mut read, own_dir),
         store,
         hashing: hashing(&mut read),
         defaults: Defaults {

@@ -54,16 +54,15 @@ impl Materials {
         let Materials { book, identity, store_clock, records, pools, outbox, ledger, alarm } = self;
         metrics::gauge!("headcount_ledger_configured").set(if ledger.is_some() { 1.0 } else { 0.0 });
         let offers = Arc::new(Offers::new(pools.clone(), ledger.is_some()));
+        let drain = ledger.clone().map(|ledger| {
+            let (book, offers, outbox, clock) = (book.clone(), offers.clone(), outbox.clone(), clock.clone());
+            Arc::new(Drain { book, offers, outbox, ledger, clock, told: Told::default() })
+        });
         let operations = Arc::new(Operations {
             book: book.clone(),
             records: records.clone(),
             offers: offers.clone(),
-            outbox: outbox.clone(),
-            ledger: ledger.clone(),
-        });
-        let drain = ledger.clone().map(|ledger| {
-            let (book, offers, outbox, clock) = (book.clone(), offers.clone(), outbox.clone(), clock.clone());
-            Arc::new(Drain { book, offers, outbox, ledger, clock, told: Told::default() })
+            drain: drain.clone(),
         });
         let mending = drain.clone().map(|drain| {
             let store_clock = store_clock.clone();

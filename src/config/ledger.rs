@@ -1,6 +1,6 @@
 //! The settings of the ledger.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -30,17 +30,18 @@ impl std::fmt::Debug for LedgerUrl {
 /// What is encoded in a path: all that a URL could take for something else.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
 
-/// `is_alone`: the store is this process's own; only then may the ledger be too (docs/FAULTS.md A7).
-pub fn read(read: &mut Reader<'_>, is_alone: bool) -> LedgerConfig {
+/// `own_dir`: the folder of a store that is this process's own; only then may the ledger be too (docs/FAULTS.md A7).
+pub fn read(read: &mut Reader<'_>, own_dir: Option<&Path>) -> LedgerConfig {
     let url = read.optional("HEADCOUNT_LEDGER_URL", |text| match text {
         "off" => Ok(None),
         url => SqlLedger::check(url).map(|()| Some(LedgerUrl(url.to_owned()))),
     });
-    let dir = read.value("HEADCOUNT_DATA_DIR", |text| Ok(PathBuf::from(text)));
-    let file = dir.join("ledger.sqlite").to_string_lossy().into_owned();
-    let own = LedgerUrl(format!("sqlite:{}", utf8_percent_encode(&file, PATH)));
+    let own = |dir: &Path| {
+        let file = dir.join("ledger.sqlite");
+        LedgerUrl(format!("sqlite:{}", utf8_percent_encode(&file.to_string_lossy(), PATH)))
+    };
     LedgerConfig {
-        url: url.unwrap_or(is_alone.then_some(own)),
+        url: url.unwrap_or_else(|| own_dir.map(own)),
         alarm: read.value("HEADCOUNT_LEDGER_ALARM_S", values::seconds(1..=86_400)),
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::rounds::{CampaignDuty, DutyFuture};
+use super::rounds::{CampaignDuty, DutyFuture, IDLE};
 use crate::domain::id::CampaignId;
 use crate::service::ledger::drain::{Drain, Drained};
+use crate::store::documents::Phase;
 use crate::store::outbox::OutboxLag;
 use crate::store::pools::Duty;
 
@@ -44,28 +45,27 @@ impl DrainDuty {
         Self { drain, alarm, state: Mutex::default() }
     }
 
-    async fn drained(&self, campaign: &CampaignId, drained: Drained) -> Duration {
-        let over = drained == Drained::default() && self.drain.is_over(campaign).await;
-        {
-            let mut state = self.state();
-            if std::mem::take(&mut state.failing) {
-                tracing::info!("the ledger answers again");
-            }
-            if over {
+    /// `was_closed`: before it was drained. One that closed meanwhile may have said something since.
+    async fn drained(&self, campaign: &CampaignId, was_closed: bool, drained: Drained) -> Duration {
+        if std::mem::take(&mut self.state().failing) {
+            tracing::info!("the ledger answers again");
+        }
+        if was_closed && drained == Drained::default() {
+            {
+                let mut state = self.state();
                 state.over.insert(campaign.clone());
-                state.lags.remove(campaign);
                 state.quiet.remove(campaign);
-                self.drain.told.forget(campaign);
             }
+            self.drain.told.forget(campaign);
+            self.tell(campaign, None);
+            return IDLE;
         }
         if drained.left > 0 {
             // What is left has an age; the store knows it.
             self.measure(campaign).await;
             return Duration::ZERO;
         }
-        if !over {
-            self.tell(campaign, Some(OutboxLag::default()));
-        }
+        self.tell(campaign, Some(OutboxLag::default()));
         self.next_look(campaign, drained.fresh > 0)
     }
 
@@ -130,13 +130,24 @@ impl CampaignDuty for DrainDuty {
     }
 
     fn is_wanted<'a>(&'a self, campaign: &'a CampaignId) -> DutyFuture<'a, bool> {
-        Box::pin(async move { !self.state().over.contains(campaign) && self.drain.is_wanted(campaign).await })
+        Box::pin(async move {
+            match self.drain.phase(campaign).await {
+                None | Some(Phase::Removed) => false,
+                Some(Phase::Closed) => !self.state().over.contains(campaign),
+                // Also one that was closed, lost, and put back from the ledger.
+                Some(_) => {
+                    self.state().over.remove(campaign);
+                    true
+                }
+            }
+        })
     }
 
     fn tend<'a>(&'a self, campaign: &'a CampaignId) -> DutyFuture<'a, Duration> {
         Box::pin(async move {
+            let was_closed = self.drain.phase(campaign).await == Some(Phase::Closed);
             match self.drain.drain(campaign).await {
-                Ok(drained) => self.drained(campaign, drained).await,
+                Ok(drained) => self.drained(campaign, was_closed, drained).await,
                 Err(error) => {
                     metrics::counter!("headcount_ledger_failures_total").increment(1);
                     if !std::mem::replace(&mut self.state().failing, true) {

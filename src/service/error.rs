@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::domain::packets::PacketRule;
 use crate::store::error::StoreError;
 
 /// A failure in the caller's words.
@@ -101,6 +102,12 @@ impl ServiceError {
             ServiceError::Unavailable(cause) => ServiceError::NoReading(cause),
             other => other,
         }
+    }
+}
+
+impl From<PacketRule> for ServiceError {
+    fn from(PacketRule { field, rule }: PacketRule) -> Self {
+        ServiceError::Invalid { field, rule }
     }
 }
 

@@ -92,7 +92,8 @@ pub trait Pools: Send + Sync {
     /// Forgets a pool with all its claims. For good: a later step finds it `Absent`.
     fn remove<'a>(&'a self, pool: &'a PoolAddress) -> StoreFuture<'a, ()>;
 
-    /// Whether `holder` may do this duty to a campaign for a while. It only saves work: two holders do no harm.
+    /// Whether `holder` may do this duty to a campaign for a while; zero gives it back. It only saves work: two holders do
+    /// no harm.
     fn lease<'a>(
         &'a self,
         campaign: &'a CampaignId,

@@ -25,7 +25,6 @@ use headcount::service::quota::upkeep::Upkeep;
 use headcount::store::StoreFuture;
 use headcount::store::documents::{CampaignDocument, Document};
 use headcount::store::error::StoreError;
-use headcount::store::outbox::{Outbox, OutboxBatch, OutboxLag};
 use headcount::store::pools::{Claimants, ClaimantsMark, ClaimsPage, Duty, PoolAddress, Pools, Safety};
 use headcount::store::records::{Page, Put, Record, RecordKind, Records};
 use jiff::Timestamp;
@@ -57,13 +56,8 @@ impl Process {
         let beginning = Timestamp::from_millisecond(BEGINNING_MS).expect("a time");
         let store_clock = Arc::new(StoreClock::new(Clock::settable(beginning)));
         let offers = Arc::new(Offers::new(ports.clone(), false));
-        let operations = Arc::new(Operations {
-            book: book.clone(),
-            records: ports.clone(),
-            offers: offers.clone(),
-            outbox: ports.clone(),
-            ledger: None,
-        });
+        let operations =
+            Arc::new(Operations { book: book.clone(), records: ports.clone(), offers: offers.clone(), drain: None });
         let hard = HardClaims {
             book: book.clone(),
             offers: offers.clone(),
@@ -171,25 +165,6 @@ impl Pools for Ports {
 
     fn safety(&self, _: &PoolAddress) -> Safety {
         Safety::Safe { replicas: 1 }
-    }
-}
-
-/// Nobody drains in these cases.
-impl Outbox for Ports {
-    fn read<'a>(&'a self, _: &'a PoolAddress, _: usize) -> StoreFuture<'a, Option<OutboxBatch>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn acknowledge<'a>(&'a self, _: &'a PoolAddress, _: &'a [String]) -> StoreFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn lag<'a>(&'a self, _: &'a PoolAddress) -> StoreFuture<'a, Option<OutboxLag>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn rename<'a>(&'a self, _: &'a PoolAddress, _: &'a str, _: &'a str) -> StoreFuture<'a, u64> {
-        Box::pin(async { Ok(0) })
     }
 }
 

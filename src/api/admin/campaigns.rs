@@ -11,9 +11,9 @@ use utoipa::ToSchema;
 
 use super::campaign_answer::CampaignAnswer;
 use super::packets::PacketsBody;
-use super::{PageAnswer, if_match, page, shards};
+use super::{PageAnswer, if_match, invalid, page, shards};
 use crate::api::json::{Object, Text, object};
-use crate::api::problem::{Kind, Problem, ProblemBody};
+use crate::api::problem::{Problem, ProblemBody};
 use crate::api::query::Known;
 use crate::api::request::time;
 use crate::api::response::{json_no_store, record};
@@ -328,10 +328,6 @@ fn check_order(opens_at: Option<Timestamp>, closes_at: Option<Timestamp>) -> Res
         (Some(opens), Some(closes)) if closes <= opens => Err(invalid("closes_at", "must be after opens_at")),
         _ => Ok(()),
     }
-}
-
-fn invalid(field: &'static str, rule: &'static str) -> Problem {
-    Problem::field(Kind::InvalidField, field, rule)
 }
 
 /// Tells a field that is null (Some(None)) from one that is absent (None).

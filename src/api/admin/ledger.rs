@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
+use super::invalid;
 use crate::api::json::{Text, object};
-use crate::api::problem::{Kind, Problem, ProblemBody};
+use crate::api::problem::{Problem, ProblemBody};
 use crate::api::query::Known;
 use crate::api::response::{NO_STORE, json_no_store};
 use crate::api::state::AppState;
@@ -249,8 +250,4 @@ impl From<MendedPool> for RebuiltAnswer {
         let MendedPool { shard, claims, stock, retired, refunded, ended, brought } = pool;
         Self { shard, claims, stock, retired, refunded, ended, brought }
     }
-}
-
-fn invalid(field: &'static str, rule: &'static str) -> Problem {
-    Problem::field(Kind::InvalidField, field, rule)
 }

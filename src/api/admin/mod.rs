@@ -28,6 +28,10 @@ pub struct PageAnswer {
     pub next: Option<String>,
 }
 
+fn invalid(field: &'static str, rule: &'static str) -> Problem {
+    Problem::field(Kind::InvalidField, field, rule)
+}
+
 /// Which page is asked for: `cursor` and `limit`.
 fn page(uri: &Uri) -> Result<(Option<String>, usize), Problem> {
     page_with(&Query::parse(uri, Known { names: &["cursor", "limit"], later: &[] }, None)?)

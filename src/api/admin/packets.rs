@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::campaign_answer::CampaignAnswer;
+use super::invalid;
 use crate::api::problem::{Kind, Problem, ProblemBody};
 use crate::api::query::Known;
 use crate::api::response::{ClaimAnswer, json_no_store, record};
 use crate::api::state::AppState;
 use crate::api::{body, id};
-use crate::domain::packets::{CENTS_MAX, PACKETS_MAX, PacketRule, Split, check_amounts};
+use crate::domain::packets::{CENTS_MAX, PACKETS_MAX, Split, check_amounts};
+use crate::service::error::ServiceError;
 use crate::service::manage::packets::NewPackets;
 use crate::service::quota::packets::{PART_PACKETS_MAX, Part};
 use crate::service::quota::results::Results;
@@ -51,7 +53,7 @@ impl PacketsBody {
             if others.iter().any(Option::is_some) || self.count.is_some() || upload {
                 return Err(invalid("packets.amounts", "must be alone: it says count, total and bounds itself"));
             }
-            let total_cents = check_amounts(amounts).map_err(broken)?;
+            let total_cents = check_amounts(amounts).map_err(ServiceError::from)?;
             return Ok(NewPackets::List { count: amounts.len() as u64, total_cents, amounts: Some(amounts.clone()) });
         }
         let total_cents = self.total_cents.ok_or_else(|| invalid("packets.total_cents", "is required"))?;
@@ -63,7 +65,7 @@ impl PacketsBody {
             ));
         }
         let (min, max) = (self.min_cents.unwrap_or(1), self.max_cents.unwrap_or(total_cents.max(1)));
-        let split = Split::new(total_cents, count, min, max).map_err(broken)?;
+        let split = Split::new(total_cents, count, min, max).map_err(ServiceError::from)?;
         Ok(if upload { NewPackets::List { count, total_cents, amounts: None } } else { NewPackets::Draw(split) })
     }
 }
@@ -181,14 +183,6 @@ pub async fn results(app: Arc<AppState>, request: Request) -> Result<Response, P
             as_of: *as_of,
         },
     ))
-}
-
-fn broken(PacketRule { field, rule }: PacketRule) -> Problem {
-    Problem::field(Kind::InvalidField, field, rule)
-}
-
-fn invalid(field: &'static str, rule: &'static str) -> Problem {
-    Problem::field(Kind::InvalidField, field, rule)
 }
 
 #[cfg(test)]

@@ -232,9 +232,8 @@ impl Places {
         if let Some(inventory) = &known.inventory {
             let in_stock = inventory.stock.iter().chain(&inventory.cooling).chain(&inventory.retired);
             // Nobody has had these turns yet.
-            let units: Vec<Unit> = in_stock.copied().collect();
-            for unit in units.into_iter().filter(|unit| unit.turn > 0) {
-                self.had(Unit { turn: unit.turn - 1, ..unit });
+            for unit in in_stock.filter(|unit| unit.turn > 0) {
+                self.had(Unit { turn: unit.turn - 1, ..*unit });
             }
         }
     }

@@ -20,12 +20,12 @@ use crate::service::quota::offer::Offer;
 use crate::service::quota::pools::{LocalPool, foreign};
 use crate::store::ledger::{LedgerBatch, Progress};
 
-/// Rows and claims read at once, and entries written at once.
-pub const PAGE: usize = 500;
+/// Rows read at once, and entries written at once.
+const PAGE: usize = 500;
 /// A pool is drained for so long before it is compared.
 const DRAIN: Duration = Duration::from_secs(30);
 /// Differences that are told one by one; all are counted.
-pub const TOLD_MAX: usize = 1000;
+const TOLD_MAX: usize = 1000;
 
 /// What a comparison found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -77,9 +77,9 @@ impl Comparison {
 }
 
 /// A shard's rows: the newest claim of each user, and how many units were refunded.
-pub struct Rows {
-    pub newest: HashMap<UserKey, Entry>,
-    pub refunded: u64,
+struct Rows {
+    newest: HashMap<UserKey, Entry>,
+    refunded: u64,
 }
 
 impl Drain {
@@ -95,33 +95,26 @@ impl Drain {
         let drained = self.progress_of(&offer.campaign, pool.shard).await?;
         let mut rows = self.rows_by_user(&offer.campaign, pool.shard).await?;
         let mut lacking = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let page = pool.store().claims(&pool.address, cursor.as_deref(), PAGE).await?;
-            for (user, record) in page.claims {
-                let row = rows.newest.remove(&user);
-                found.claims += 1;
-                if record.ver > drained.ver {
-                    found.too_new += 1;
-                } else if !row.as_ref().is_some_and(|row| says(row, &record)) {
-                    found.note(Difference {
-                        shard: pool.shard,
-                        unit: record.unit,
-                        store: Some((record.unit, record.state)),
-                        ledger: row.as_ref().and_then(standing),
-                    });
-                    // At least as new as what stands there, so that it is replaced.
-                    let stands = row.map_or((0, 0), |row| (row.incarnation, row.ver));
-                    let (incarnation, ver) = (drained.incarnation.max(stands.0), record.ver.max(stands.1));
-                    let record = ClaimRecord { ver, ..record };
-                    lacking.push(entry_of(user, record, incarnation, self.clock.now().as_millisecond()));
-                }
+        let at_ms = self.clock.now().as_millisecond();
+        pool.each_claim(|user, record| {
+            let row = rows.newest.remove(&user);
+            found.claims += 1;
+            if record.ver > drained.ver {
+                found.too_new += 1;
+            } else if !row.as_ref().is_some_and(|row| says(row, &record)) {
+                found.note(Difference {
+                    shard: pool.shard,
+                    unit: record.unit,
+                    store: Some((record.unit, record.state)),
+                    ledger: row.as_ref().and_then(standing),
+                });
+                // At least as new as what stands there, so that it is replaced.
+                let stands = row.map_or((0, 0), |row| (row.incarnation, row.ver));
+                let (incarnation, ver) = (drained.incarnation.max(stands.0), record.ver.max(stands.1));
+                lacking.push(entry_of(user, ClaimRecord { ver, ..record }, incarnation, at_ms));
             }
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
-        }
+        })
+        .await?;
         for row in rows.newest.into_values() {
             let (unit, ledger) = (row.unit(), standing(&row));
             found.note(Difference { shard: pool.shard, unit, store: None, ledger });

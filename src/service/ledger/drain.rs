@@ -60,19 +60,11 @@ pub struct Drained {
 }
 
 impl Drain {
-    /// Whether a campaign can have news, now or soon.
-    pub async fn is_wanted(&self, campaign: &CampaignId) -> bool {
-        match self.book.campaign(campaign).await.map(|facts| facts.admission) {
-            Ok(Admission::Hard(hard)) => hard.phase != Phase::Removed,
-            Ok(Admission::Soft { .. }) | Err(_) => false,
-        }
-    }
-
-    /// Whether nothing more can come of a campaign that was drained to the end.
-    pub async fn is_over(&self, campaign: &CampaignId) -> bool {
-        match self.book.campaign(campaign).await.map(|facts| facts.admission) {
-            Ok(Admission::Hard(hard)) => matches!(hard.phase, Phase::Closed),
-            _ => false,
+    /// Where a campaign is in its life; None: it is soft, or not known.
+    pub async fn phase(&self, campaign: &CampaignId) -> Option<Phase> {
+        match self.book.campaign(campaign).await.ok()?.admission {
+            Admission::Hard(hard) => Some(hard.phase),
+            Admission::Soft { .. } => None,
         }
     }
 
@@ -151,11 +143,7 @@ impl Drain {
     }
 
     pub async fn offer(&self, campaign: &CampaignId) -> Result<Arc<Offer>, ServiceError> {
-        let facts = self.book.campaign(campaign).await?;
-        match facts.admission {
-            Admission::Hard(hard) => Ok(self.offers.get(campaign, &facts, hard)),
-            Admission::Soft { .. } => Err(ServiceError::NotKeptBySoft),
-        }
+        self.offers.of(&self.book, campaign).await
     }
 }
 

@@ -85,9 +85,7 @@ impl Erase {
             Admission::Hard(hard) if !matches!(hard.phase, Phase::Filling | Phase::Removed) => {}
             _ => return Ok(0),
         }
-        let shard = facts.shards.index_of(point);
-        let position = facts.shards.positions().nth(shard);
-        let Some(position) = position else { return Ok(0) };
+        let position = facts.shards.position_of(point);
         Ok(self.outbox.rename(&PoolAddress { campaign, position }, user.as_str(), alias).await?)
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::drain::Drain;
 use crate::domain::id::CampaignId;
-use crate::domain::quota::unit::Unit;
+use crate::domain::quota::marks::Floor;
+use crate::domain::quota::step::{Answer, Step};
 use crate::local::store_clock::StoreClock;
 use crate::service::error::ServiceError;
 use crate::service::quota::offer::Offer;
@@ -46,13 +47,6 @@ pub struct LostPool {
     pub shard: u16,
     /// The highest that anybody may know.
     pub incarnation: u64,
-}
-
-/// Units of one part.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Stock {
-    pub stock: Vec<Unit>,
-    pub retired: Vec<Unit>,
 }
 
 impl Mending {
@@ -101,14 +95,21 @@ impl Mending {
 
     /// Pools that are gone or fenced; a Conflict where more may be lost than is accepted.
     pub(super) async fn lost_pools(&self, offer: &Offer, accept: Loss) -> Result<Vec<LostPool>, ServiceError> {
+        let of_shards = self.drain.ledger.progress(&offer.campaign).await.map_err(ServiceError::Ledger)?;
         let mut lost = Vec::new();
         for pool in &offer.pools {
+            // A pool that answers is not lost; only of others all units are read.
+            let collect = Step::Collect { entries: false };
+            let stepped = pool.store().step(&pool.address, Floor::default(), collect).await?;
+            if !matches!(stepped.answer, Answer::Fenced | Answer::Absent) {
+                continue;
+            }
             let inventory = pool.store().inventory(&pool.address).await?;
-            let progress = self.drain.progress_of(&offer.campaign, pool.shard).await?;
+            let of_shard = of_shards.iter().find(|(shard, _)| *shard == pool.shard);
+            let progress = of_shard.map(|(_, progress)| *progress).unwrap_or_default();
             let floor = pool.floor();
             let known = floor.incarnation.max(progress.incarnation).max(1);
             let incarnation = match inventory {
-                Some(inventory) if !inventory.fenced => continue,
                 Some(inventory) if accept == Loss::WentBack && inventory.seen <= inventory.ver => {
                     return Err(ServiceError::Conflict(format!(
                         "shard {} was fenced because its news contradict the ledger: a person must look",

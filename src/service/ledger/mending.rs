@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::compare::{PAGE, entry_of};
-use super::lost::{Loss, LostPool, Mending, Progressing, Stock};
+use super::compare::entry_of;
+use super::lost::{Loss, LostPool, Mending, Progressing};
 use crate::domain::id::CampaignId;
 use crate::domain::ledger::entry::{Entry, Subject};
 use crate::domain::quota::claim::{ClaimRecord, ClaimState, UserKey};
@@ -41,9 +41,6 @@ const FREEZE: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(90);
 /// Three times as long as processes take to notice.
 const TESTIMONY: Duration = Duration::from_secs(3);
-/// A lease that was let go of runs out within a millisecond.
-const LEASE_TRIES: u32 = 5;
-const LEASE_PAUSE: Duration = Duration::from_millis(10);
 /// A pool's outbox is drained for so long at most.
 const DRAIN: Duration = Duration::from_secs(30);
 
@@ -78,18 +75,12 @@ impl Mending {
         tell: Progressing<'_>,
     ) -> Result<Mended, ServiceError> {
         let me = random_name();
-        let mut tries = 0;
-        while !self.pools.lease(campaign, Duty::Mend, &me, LEASE).await? {
-            tries += 1;
-            if tries < LEASE_TRIES {
-                tokio::time::sleep(LEASE_PAUSE).await;
-                continue;
-            }
+        if !self.pools.lease(campaign, Duty::Mend, &me, LEASE).await? {
             return Err(ServiceError::Conflict("another process is putting this campaign right: wait for it".into()));
         }
         let mended = self.mend_alone(campaign, accept, tell).await;
-        // Let go at once, so that it can be tried again.
-        self.pools.lease(campaign, Duty::Mend, &me, Duration::from_millis(1)).await?;
+        // Given back, so that it can be tried again at once.
+        self.pools.lease(campaign, Duty::Mend, &me, Duration::ZERO).await?;
         mended
     }
 
@@ -223,11 +214,8 @@ impl Mending {
         (scene, rebuilt): (&Scene<'_>, &[Rebuilt]),
         (mender, began): (u64, Instant),
     ) -> Result<(), ServiceError> {
-        freeze(offer, lost, &[]).await?;
-        for pool in offer.pools.iter().filter(|pool| !is_lost(lost, pool)) {
-            let read = scene.shards[usize::from(pool.shard)].inventory.as_ref().map(|inventory| inventory.ver);
-            let now = pool.store().inventory(&pool.address).await?.map(|inventory| inventory.ver);
-            if read != now {
+        for (shard, ver) in freeze(offer, lost, &[]).await? {
+            if scene.shards[usize::from(shard)].inventory.as_ref().map(|read| read.ver) != Some(ver) {
                 return Err(ServiceError::Conflict("a shard moved while others were put right: try again".into()));
             }
         }
@@ -263,14 +251,10 @@ fn blank(document: &CampaignDocument, hard: &HardDocument, rebuilt: &Rebuilt, (m
 async fn fill(pool: &LocalPool, blank: Box<Blank>, rebuilt: &Rebuilt) -> Result<(), ServiceError> {
     let mender = blank.mender;
     mend_step(pool, Mend::Empty(blank)).await?;
-    let claims = rebuilt.claims.chunks(STEP_MAX).map(|claims| (claims.to_vec(), Stock::default()));
-    let stock =
-        rebuilt.stock.chunks(STEP_MAX).map(|units| (Vec::new(), Stock { stock: units.to_vec(), ..Stock::default() }));
-    let retired = rebuilt
-        .retired
-        .chunks(STEP_MAX)
-        .map(|units| (Vec::new(), Stock { retired: units.to_vec(), ..Stock::default() }));
-    for (part, (claims, Stock { stock, retired })) in (1..).zip(claims.chain(stock).chain(retired)) {
+    let claims = rebuilt.claims.chunks(STEP_MAX).map(|claims| (claims.to_vec(), Vec::new(), Vec::new()));
+    let stock = rebuilt.stock.chunks(STEP_MAX).map(|units| (Vec::new(), units.to_vec(), Vec::new()));
+    let retired = rebuilt.retired.chunks(STEP_MAX).map(|units| (Vec::new(), Vec::new(), units.to_vec()));
+    for (part, (claims, stock, retired)) in (1..).zip(claims.chain(stock).chain(retired)) {
         let fill = Mend::Fill { mender, part, claims, stock, retired };
         if mend_step(pool, fill).await?.answer != Answer::Done(true) {
             return Err(meanwhile(pool));
@@ -279,18 +263,20 @@ async fn fill(pool: &LocalPool, blank: Box<Blank>, rebuilt: &Rebuilt) -> Result<
     Ok(())
 }
 
-/// Holds healthy pools still, and tells them what will not come in any more.
-async fn freeze(offer: &Offer, lost: &[LostPool], numbers: &[u16]) -> Result<(), ServiceError> {
+/// Holds healthy pools still, and tells them what will not come in any more. Their versions, by shard.
+async fn freeze(offer: &Offer, lost: &[LostPool], numbers: &[u16]) -> Result<Vec<(u16, u64)>, ServiceError> {
+    let mut versions = Vec::new();
     for pool in offer.pools.iter().filter(|pool| !is_lost(lost, pool)) {
         let freeze = Mend::Freeze { for_ms: FREEZE.as_millis() as i64, lost: numbers.to_vec() };
-        match mend_step(pool, freeze).await?.answer {
-            Answer::Done(true) => {}
+        let stepped = mend_step(pool, freeze).await?;
+        match stepped.answer {
+            Answer::Done(true) => versions.push((pool.shard, stepped.at.ver)),
             Answer::Admitting => return Err(ServiceError::PoolAdmitting),
             Answer::Fenced | Answer::Absent => return Err(ServiceError::PoolLost { shard: pool.shard, fenced: true }),
             other => return Err(foreign(&other)),
         }
     }
-    Ok(())
+    Ok(versions)
 }
 
 /// Takes a step with nothing known, as mending overrules what is.
@@ -300,15 +286,8 @@ async fn mend_step(pool: &LocalPool, mend: Mend) -> Result<Stepped, ServiceError
 
 async fn all_claims(pool: &LocalPool) -> Result<Vec<(UserKey, ClaimRecord)>, ServiceError> {
     let mut claims = HashMap::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let page = pool.store().claims(&pool.address, cursor.as_deref(), PAGE).await?;
-        claims.extend(page.claims);
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(claims.into_iter().collect());
-        }
-    }
+    pool.each_claim(|user, record| drop(claims.insert(user, record))).await?;
+    Ok(claims.into_iter().collect())
 }
 
 fn is_lost(lost: &[LostPool], pool: &LocalPool) -> bool {

@@ -13,8 +13,6 @@ use crate::service::error::ServiceError;
 use crate::store::documents::CampaignDocument;
 use crate::store::pools::Safety;
 
-/// Claims read at once.
-const PAGE: usize = 1000;
 /// Readings tried before an audit says that it saw the campaign move.
 const TRIES: usize = 3;
 
@@ -120,19 +118,12 @@ impl HardClaims {
 async fn live_units(offer: &Offer) -> Result<Vec<Unit>, ServiceError> {
     let of_pools = offer.pools.iter().map(async |pool| {
         let mut live = std::collections::HashMap::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let page = pool.store().claims(&pool.address, cursor.as_deref(), PAGE).await?;
-            for (user, record) in page.claims {
-                // A claim may come on two pages: the user's last record counts.
-                let unit = record.state.is_live().then_some(record.unit);
-                live.insert(user, unit);
-            }
-            cursor = page.next;
-            if cursor.is_none() {
-                return Ok::<_, ServiceError>(live.into_values().flatten().collect::<Vec<Unit>>());
-            }
-        }
+        // A claim may come twice: the user's last record counts.
+        pool.each_claim(|user, record| {
+            live.insert(user, record.state.is_live().then_some(record.unit));
+        })
+        .await?;
+        Ok::<_, ServiceError>(live.into_values().flatten().collect::<Vec<Unit>>())
     });
     let mut units = Vec::new();
     for of_pool in join_all(of_pools).await {

@@ -13,8 +13,6 @@ use crate::domain::quota::claim::{ClaimRecord, UserKey};
 use crate::domain::quota::marks::Floor;
 use crate::service::error::ServiceError;
 
-/// Claims read at once.
-const PAGE: usize = 1000;
 /// Reading a million claims takes the store some seconds of its spare time.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
@@ -55,17 +53,13 @@ impl LuckiestMemory {
 
 async fn of_pool(shard: usize, pool: &LocalPool) -> Result<Option<Found>, ServiceError> {
     let mut best: Option<Found> = None;
-    let mut cursor: Option<String> = None;
-    loop {
-        let page = pool.store().claims(&pool.address, cursor.as_deref(), PAGE).await?;
-        let live = page.claims.into_iter().filter(|(_, record)| record.state.is_live());
-        let found = live.map(|(user, record)| (shard, user, record));
-        best = best.into_iter().chain(found).max_by_key(|(_, _, record)| luck(record));
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(best);
+    pool.each_claim(|user, record| {
+        if record.state.is_live() && best.as_ref().is_none_or(|(_, _, best)| luck(&record) > luck(best)) {
+            best = Some((shard, user, record));
         }
-    }
+    })
+    .await?;
+    Ok(best)
 }
 
 /// Orders claims: more cents, then earlier, then the lower number.

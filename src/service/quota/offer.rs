@@ -15,7 +15,8 @@ use super::waiting::Waiting;
 use super::wishes::{self, ClaimQueue};
 use crate::domain::id::CampaignId;
 use crate::domain::ring::Shards;
-use crate::service::book::{CampaignFacts, HardFacts};
+use crate::service::book::{Admission, Book, CampaignFacts, HardFacts};
+use crate::service::error::ServiceError;
 use crate::store::pools::{PoolAddress, Pools};
 
 /// Campaigns kept between calls. Beyond it the least used are forgotten; what is under way ends all the same.
@@ -95,6 +96,15 @@ impl Offers {
             return offer;
         }
         self.kept.get_with(key, || Arc::new(Offer::new(campaign, facts.shards, hard, (&self.store, self.remembers))))
+    }
+
+    /// The offer of a campaign that is not soft.
+    pub async fn of(&self, book: &Book, campaign: &CampaignId) -> Result<Arc<Offer>, ServiceError> {
+        let facts = book.campaign(campaign).await?;
+        match facts.admission {
+            Admission::Hard(hard) => Ok(self.get(campaign, &facts, hard)),
+            Admission::Soft { .. } => Err(ServiceError::NotKeptBySoft),
+        }
     }
 
     pub fn all(&self) -> Vec<Arc<Offer>> {

@@ -21,13 +21,13 @@ use super::transfers;
 use crate::domain::id::CampaignId;
 use crate::domain::quota::step::{Answer, Step};
 use crate::domain::quota::terms::{PoolRules, PoolSchedule, PoolStatus};
-use crate::service::book::{Admission, Book, HardFacts};
+use crate::service::book::{Book, HardFacts};
 use crate::service::error::ServiceError;
+use crate::service::ledger::drain::Drain;
 use crate::service::ledger::entering::ledger_campaign;
 use crate::service::manage::records::put_record;
 use crate::store::documents::{CampaignDocument, Document, HardDocument, Operation, OperationKind, Phase};
 use crate::store::ledger::Ledger;
-use crate::store::outbox::Outbox;
 use crate::store::records::{RecordKind, Records};
 
 /// Units that a closing pool turns into refunds per step (docs/FAULTS.md F19).
@@ -40,9 +40,8 @@ pub struct Operations {
     pub book: Arc<Book>,
     pub records: Arc<dyn Records>,
     pub offers: Arc<Offers>,
-    pub outbox: Arc<dyn Outbox>,
-    /// None: there is no ledger.
-    pub ledger: Option<Arc<dyn Ledger>>,
+    /// What brings news to the ledger; None: there is none.
+    pub drain: Option<Arc<Drain>>,
 }
 
 /// Whether there is more to do at once, later, or not.
@@ -102,7 +101,7 @@ impl Operations {
         if matches!(hard.phase, Phase::Closed | Phase::Removed) {
             return self.enter(campaign, (document, version), hard).await;
         }
-        let offer = self.offer(campaign).await?;
+        let offer = self.offers.of(&self.book, campaign).await?;
         let new = if let Some(operation) = &hard.running {
             match holdings(hard, operation, part)? {
                 Holdings::Unknown => return Ok(Progress::Later),
@@ -187,7 +186,7 @@ impl Operations {
         if hard.packets.as_ref().is_none_or(|packets| packets.loaded() == packets.count) {
             hard.phase = Phase::Ready;
         }
-        let Some(ledger) = &self.ledger else { return Ok(with(document, hard)) };
+        let Some(ledger) = self.ledger() else { return Ok(with(document, hard)) };
         let entered = async {
             if let Some(cents) = cents {
                 ledger.add_packets(&offer.campaign, operation.first, cents).await?;
@@ -206,7 +205,7 @@ impl Operations {
         (document, version): (&CampaignDocument, u64),
         hard: &HardDocument,
     ) -> Result<Progress, ServiceError> {
-        let Some(ledger) = self.ledger.as_ref().filter(|_| !hard.entered) else { return Ok(Progress::Finished) };
+        let Some(ledger) = self.ledger().filter(|_| !hard.entered) else { return Ok(Progress::Finished) };
         let hard = HardDocument { entered: true, ..hard.clone() };
         let new = with(document, hard.clone());
         if let Err(error) = ledger.enter(&ledger_campaign(campaign, &new, &hard, version + 1)).await {
@@ -217,26 +216,26 @@ impl Operations {
         Ok(Progress::More)
     }
 
-    /// Whether the ledger has all news of a campaign; where there is none, nobody waits for them.
+    /// Brings the ledger the last news of a campaign; whether it has them all. Where there is none, nobody waits for them.
     async fn is_drained(&self, offer: &Offer) -> Result<bool, ServiceError> {
-        if self.ledger.is_none() {
-            return Ok(true);
+        let Some(drain) = &self.drain else { return Ok(true) };
+        match drain.drain(&offer.campaign).await {
+            Ok(drained) => Ok(drained.left == 0),
+            Err(ServiceError::Ledger(error)) => {
+                tracing::debug!(campaign = offer.campaign.as_str(), %error, "a removal waits for the ledger");
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
-        let lags = try_join_all(offer.pools.iter().map(|pool| self.outbox.lag(&pool.address))).await?;
-        Ok(lags.into_iter().flatten().all(|lag| lag.entries == 0))
+    }
+
+    fn ledger(&self) -> Option<&Arc<dyn Ledger>> {
+        self.drain.as_ref().map(|drain| &drain.ledger)
     }
 
     /// Whether something is to be done to a campaign.
     pub fn is_unfinished(&self, hard: &HardFacts) -> bool {
-        hard.unfinished || (self.ledger.is_some() && !hard.entered && hard.phase != Phase::Filling)
-    }
-
-    async fn offer(&self, campaign: &CampaignId) -> Result<Arc<Offer>, ServiceError> {
-        let facts = self.book.campaign(campaign).await?;
-        match facts.admission {
-            Admission::Hard(hard) => Ok(self.offers.get(campaign, &facts, hard)),
-            Admission::Soft { .. } => Err(ServiceError::NotKeptBySoft),
-        }
+        hard.unfinished || (self.drain.is_some() && !hard.entered && hard.phase != Phase::Filling)
     }
 }
 

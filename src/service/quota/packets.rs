@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use twox_hash::XxHash3_64;
 
-use crate::domain::packets::{PacketRule, Split, check_amounts};
+use crate::domain::packets::{Split, check_amounts};
 use crate::service::error::ServiceError;
 use crate::service::quota::plan;
 use crate::store::documents::{CampaignDocument, HardDocument, Operation, PacketSource, PacketsDocument, PartDocument};
@@ -86,7 +86,7 @@ pub fn with_part(document: &CampaignDocument, part: &Part) -> Result<Option<Camp
     let hard = document.hard.as_ref().ok_or(ServiceError::NotKeptBySoft)?;
     let packets = hard.packets.as_ref().ok_or_else(not_a_list)?;
     let PacketSource::List { parts } = &packets.source else { return Err(not_a_list()) };
-    check_amounts(&part.cents).map_err(invalid)?;
+    check_amounts(&part.cents)?;
     let described = described(part);
     if let Some(standing) = parts.iter().find(|standing| standing.first == part.first) {
         if *standing == described {
@@ -148,10 +148,6 @@ fn begun(
         ..hard.clone()
     };
     CampaignDocument { hard: Some(hard), ..document.clone() }
-}
-
-pub fn invalid(broken: PacketRule) -> ServiceError {
-    ServiceError::Invalid { field: broken.field, rule: broken.rule }
 }
 
 fn not_a_list() -> ServiceError {

@@ -3,12 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::recent::{About, Recent};
+use crate::domain::quota::claim::{ClaimRecord, UserKey};
 use crate::domain::quota::marks::Floor;
 use crate::domain::quota::step::{Answer, Step, Stepped};
 use crate::domain::ring::Position;
 use crate::service::error::ServiceError;
 use crate::store::error::StoreError;
 use crate::store::pools::{PoolAddress, Pools};
+
+const CLAIMS_AT_ONCE: usize = 1000;
 
 /// One pool, as this process knows it.
 pub struct LocalPool {
@@ -63,6 +66,19 @@ impl LocalPool {
                     recent.note(&about, &stepped);
                 }
                 Ok(stepped)
+            }
+        }
+    }
+
+    /// Reads all claims, in pieces. One that changes meanwhile may come twice; the last time counts.
+    pub async fn each_claim(&self, mut visit: impl FnMut(UserKey, ClaimRecord) + Send) -> Result<(), ServiceError> {
+        let mut cursor: Option<String> = None;
+        loop {
+            let page = self.store.claims(&self.address, cursor.as_deref(), CLAIMS_AT_ONCE).await?;
+            page.claims.into_iter().for_each(|(user, record)| visit(user, record));
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(());
             }
         }
     }

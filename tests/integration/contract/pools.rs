@@ -334,6 +334,9 @@ async fn one_holder_has_the_upkeep(pools: &Arc<dyn Pools>) {
     assert_eq!(lease("a", 1).await, Ok(true), "renewed, for less");
     crate::harness::eventually("the lease to end", async || lease("b", 60_000).await == Ok(true)).await;
     assert_eq!(lease("a", 60_000).await, Ok(false));
+    assert_eq!(lease("a", 0).await, Ok(false), "what others have cannot be given back");
+    assert_eq!(lease("b", 0).await, Ok(true));
+    assert_eq!(lease("a", 60_000).await, Ok(true), "given back, it is to be had at once");
 }
 
 pub fn user(number: u64) -> UserKey {
